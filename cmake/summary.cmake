@@ -1,0 +1,3 @@
+message(STATUS "kvpool ${PROJECT_VERSION}: build type ${CMAKE_BUILD_TYPE}, sanitizers '${KVPOOL_SANITIZE}'")
+message(STATUS "  MPI ${KVPOOL_HAVE_MPI} | CUDA ${KVPOOL_HAVE_CUDA} | NCCL ${KVPOOL_HAVE_NCCL}")
+message(STATUS "  tests ${KVPOOL_BUILD_TESTS} | tools ${KVPOOL_BUILD_TOOLS} | install ${KVPOOL_INSTALL}")

@@ -1,0 +1,18 @@
+# kvpool_add_test(NAME SOURCES ... [LIBS ...] [LABELS ...] [TIMEOUT seconds])
+# One program per area; every case of it is a ctest test of its own, found when ctest starts.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+function(kvpool_add_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINITIONS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} kvpool_warnings GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE
+    KVPOOL_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" ${arg_DEFINITIONS})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

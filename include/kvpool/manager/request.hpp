@@ -1,0 +1,109 @@
+// A request as the KV cache sees it: tokens, what else its KV depends on, progress.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvpool/block/block_hash.hpp"
+#include "kvpool/foundation/error.hpp"
+#include "kvpool/prefix/block_hasher.hpp"
+
+namespace kvpool {
+
+/// Order matters: statuses from `finished` on are final.
+enum class RequestStatus {
+  waiting,
+  waiting_for_structured_output_grammar,
+  waiting_for_remote_kvs,
+  waiting_for_streaming_req,
+  running,
+  preempted,
+  finished,
+};
+
+/// A span of the prompt that stands for an image, a sound, ...
+struct MultimodalFeature {
+  std::string identifier;   ///< content id; everything that changes the embedding must be part of it
+  std::int64_t offset = 0;  ///< first placeholder token
+  std::int64_t length = 0;  ///< placeholder tokens
+};
+
+/// Rows of the prompt's embedding tensor, for requests that bring embeddings instead of tokens.
+struct PromptEmbeddings {
+  std::vector<std::uint8_t> data;    ///< row-major, native dtype
+  std::int64_t bytes_per_token = 0;  ///< one row
+};
+
+/// What identifies a request's content; see Request for the rest.
+struct RequestOptions {
+  std::string id;
+  std::vector<TokenId> prompt;  ///< not empty
+  std::optional<std::string> lora_name;
+  std::optional<std::int64_t> lora_id;
+  std::optional<std::string> cache_salt;
+  std::vector<MultimodalFeature> mm_features;  ///< sorted by offset, inside the prompt, not overlapping
+  std::optional<PromptEmbeddings> prompt_embeddings;
+  /// Look-ups answer 0 (prompt logprobs, pooling over all tokens); own blocks are published all the same.
+  bool skip_reading_prefix_cache = false;
+  /// Announce the blocks of a hit again at look-up time ("full" report mode).
+  bool full_event_report = false;
+  std::optional<std::string> session_id;
+};
+
+/// Turns tokens into hashes of `hash_block_size` tokens each. Shared by all requests of one engine.
+struct RequestHashing {
+  BlockHasher hasher;
+  std::int64_t hash_block_size = 16;  ///< tokens per hash unit
+};
+
+/// One request. Not thread-safe: one scheduler thread at a time.
+class Request {
+ public:
+  /// `hashing` empty: no hashes (caching off and no connector). Otherwise full units are hashed now and
+  /// after every append. Errors: invalid_argument (empty prompt; multimodal spans that are unsorted,
+  /// overlapping, empty or outside the prompt; embeddings of another length than the prompt).
+  [[nodiscard]] static Result<Request> create(RequestOptions options, std::shared_ptr<const RequestHashing> hashing);
+
+  [[nodiscard]] const std::string& id() const noexcept { return options_.id; }
+  [[nodiscard]] const RequestOptions& options() const noexcept { return options_; }
+
+  [[nodiscard]] std::int64_t num_tokens() const noexcept { return static_cast<std::int64_t>(tokens_.size()); }
+  [[nodiscard]] std::int64_t num_prompt_tokens() const noexcept { return num_prompt_tokens_; }
+  [[nodiscard]] std::span<const TokenId> tokens() const noexcept { return tokens_; }
+
+  /// Hashes of all full units so far; only grows. Cost of an append: O(new tokens).
+  [[nodiscard]] std::span<const BlockHash> block_hashes() const noexcept { return block_hashes_; }
+
+  void append_tokens(std::span<const TokenId> tokens);
+
+  /// Extra keys of tokens [start, end); `cursor` is the first multimodal item to look at (-1: the last
+  /// one) and is advanced. Used for hashing and for events.
+  [[nodiscard]] ExtraKeys extra_keys(std::int64_t start, std::int64_t end, std::int64_t& cursor) const;
+
+  // Progress, kept by the scheduler.
+  std::int64_t num_computed_tokens = 0;
+  std::int64_t num_in_flight_tokens = 0;  ///< scheduled, output not yet processed
+  std::int64_t num_preemptions = 0;
+  RequestStatus status = RequestStatus::waiting;
+  /// Prefix that only some groups still have, found by the latest look-up; 0: none. Kept for sparse
+  /// retention, which then stores a checkpoint there.
+  std::int64_t shared_prefix_boundary = 0;
+
+ private:
+  Request(RequestOptions options, std::shared_ptr<const RequestHashing> hashing);
+  void hash_new_units();
+
+  RequestOptions options_;
+  std::shared_ptr<const RequestHashing> hashing_;
+  std::vector<TokenId> tokens_;
+  std::int64_t num_prompt_tokens_ = 0;
+  std::vector<BlockHash> block_hashes_;
+};
+
+}  // namespace kvpool

@@ -1,0 +1,188 @@
+// BlockPool: which physical blocks are referenced, which hold reusable content, which is recycled next.
+//
+// Many threads may call everything below at the same time; none of it takes a lock. Calls that exclude
+// others say so. A thread that is suspended inside a call delays nobody.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvpool/block/block_hash.hpp"
+#include "kvpool/block/block_id.hpp"
+#include "kvpool/block/block_snapshot.hpp"
+#include "kvpool/foundation/error.hpp"
+#include "kvpool/pool/block_pool_options.hpp"
+#include "kvpool/pool/kv_event.hpp"
+#include "kvpool/pool/pool_stats.hpp"
+
+namespace kvpool {
+
+class BlockPool;
+
+/// Blocks promised to one caller: they cannot be taken by others, and collecting them never fails.
+/// Move-only; what was not used returns on destruction. Belongs to one thread.
+class [[nodiscard]] Reservation {
+ public:
+  Reservation() noexcept = default;
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation();
+
+  [[nodiscard]] std::uint32_t remaining() const noexcept { return remaining_; }
+
+  /// Gives `count` blocks back to everybody. Precondition: count <= remaining().
+  void give_back(std::uint32_t count) noexcept;
+
+ private:
+  friend class BlockPool;
+  Reservation(BlockPool* pool, std::uint32_t count) noexcept : pool_(pool), remaining_(count) {}
+  BlockPool* pool_ = nullptr;
+  std::uint32_t remaining_ = 0;
+};
+
+/// Hashes of consecutive units of one request, seen at a coarser granularity: element i is
+/// units[(i + 1) * stride - 1], since a hash covers everything before it.
+struct HashChain {
+  std::span<const BlockHash> units;
+  std::size_t stride = 1;
+
+  [[nodiscard]] std::size_t size() const noexcept { return units.size() / stride; }
+  [[nodiscard]] const BlockHash& operator[](std::size_t i) const noexcept { return units[(i + 1) * stride - 1]; }
+};
+
+class BlockPool {
+ public:
+  /// Throws std::invalid_argument when num_blocks is 0 or the shards are unusable.
+  /// Time and memory: O(num_blocks). Not thread-safe.
+  explicit BlockPool(const BlockPoolOptions& options);
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  [[nodiscard]] const BlockPoolOptions& options() const noexcept;
+  [[nodiscard]] std::uint32_t num_blocks() const noexcept;
+
+  // --- capacity -------------------------------------------------------------------------------------
+
+  /// Blocks that an allocation could get now; blocks with reusable content count. Wait-free, O(1).
+  [[nodiscard]] std::uint32_t num_free_blocks() const noexcept;
+
+  /// 1 - free / (num_blocks - 1), in [0, 1]; 0 for a pool of one block. Wait-free, O(1).
+  [[nodiscard]] double usage() const noexcept;
+
+  [[nodiscard]] PoolCounts counts() const noexcept;
+  [[nodiscard]] PoolStats stats() const noexcept;
+
+  /// Promises `count` blocks if at least `count + keep_free` are free, else answers empty and changes
+  /// nothing. count may be 0. Lock-free, O(1).
+  [[nodiscard]] std::optional<Reservation> try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
+
+  // --- taking and giving references -----------------------------------------------------------------
+
+  /// Collects out.size() reserved blocks in eviction order; each has reference count 1, has lost its
+  /// content and, where events are on, one removal per key was announced, in the order of `out`.
+  /// Precondition: out.size() <= reservation.remaining(). Lock-free, O(out.size()).
+  void allocate(Reservation& reservation, std::span<BlockId> out);
+
+  /// try_reserve and allocate in one: all or nothing. False: fewer than out.size() blocks are free.
+  [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
+
+  /// Adds a reference to each block. The caller knows that none of them is recycled meanwhile (it holds
+  /// a reference, or is alone). The null block is ignored. False: no capacity for a free one; nothing
+  /// has changed. Lock-free.
+  [[nodiscard]] bool touch(std::span<const BlockId> blocks);
+
+  /// Match-and-pin: adds a reference to `block` if it still is the block of that look-up and still
+  /// answers for `key`. A block without references needs one unit of `reservation`; one that has
+  /// references needs none. False: recycled since, or the reservation is used up; nothing has changed.
+  /// The null block is always pinned, without effect. Lock-free, O(1).
+  [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, Reservation& reservation);
+
+  /// Gives back one reference of each block, in eviction order: what comes first is recycled first
+  /// among the blocks of this call. The null block is ignored.
+  /// Errors: unknown_block, double_free (a block listed more often than it is referenced): reported to the
+  /// contract handler, the blocks at fault are left alone, the others are released, false.
+  /// Lock-free, O(blocks.size()).
+  bool free_blocks(std::span<const BlockId> blocks);
+
+  // --- content ----------------------------------------------------------------------------------------
+
+  /// The block that answers for `key`, first published first. A hint: it may be recycled at any time
+  /// unless the caller pins it. Wait-free, O(1).
+  [[nodiscard]] std::optional<BlockHandle> find(const BlockKey& key) const;
+
+  /// Length of the longest prefix of `chain` whose elements all have a block, at most out.size();
+  /// writes their handles to `out`. Same answers as find() one by one, with the memory latency hidden.
+  [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
+
+  /// Starts loading what find(key) will need.
+  void prefetch(const BlockKey& key) const noexcept;
+
+  /// Makes a referenced block answer for `key`, whose prefix is `covered_tokens` long. A block without a
+  /// primary key gets it as primary, else as a secondary one; a key the block already has is no change.
+  /// True when the key was new for this block and kept (see DuplicatePolicy). Lock-free.
+  /// Announces nothing: the caller describes what it stored (append_event) before it publishes.
+  bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
+
+  /// Takes all keys from `block`, announces one removal per key, primary first, and answers whether
+  /// there was one. References and place in the order stay. Lock-free.
+  bool unpublish(BlockId block);
+
+  /// unpublish for each, in the order given. Errors: unknown_block, reported, others proceed, false.
+  bool evict_blocks(std::span<const BlockId> blocks);
+
+  /// Re-points all keys of `source` to `target`, which has none; announces nothing. Both referenced by
+  /// the caller. Lock-free.
+  void move_block_hashes(BlockId source, BlockId target);
+
+  /// Forgets all content and announces it, if no block is referenced, reserved or fenced; else false and
+  /// nothing changed. The order of free blocks stays. Excludes others: call it alone.
+  [[nodiscard]] bool reset_prefix_cache();
+
+  /// Primary key of the block; empty when it has none. Exact while the caller holds a reference.
+  [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
+  /// Prefix length of the primary key in tokens, 0 when it has none.
+  [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
+  /// Whether `key` is among the keys of `block`.
+  [[nodiscard]] bool has_key(BlockId block, const BlockKey& key) const;
+
+  /// True when nobody else can see the block: one reference, no primary key, not the null block.
+  [[nodiscard]] bool is_block_writable(BlockId block) const noexcept;
+
+  [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;
+  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;
+
+  // --- events -----------------------------------------------------------------------------------------
+
+  /// Appends to the pool's one event order; no effect with events off. Lock-free.
+  void append_event(KVEvent event);
+
+  /// Takes everything announced so far, oldest first. One caller at a time.
+  [[nodiscard]] std::vector<KVEvent> take_events();
+
+  // --- inspection (exclude others: call alone) ----------------------------------------------------------
+
+  [[nodiscard]] BlockSnapshot snapshot(BlockId block) const;
+
+  /// Free blocks in the order in which they would be handed out; exact with one shard.
+  [[nodiscard]] std::vector<BlockId> free_order() const;
+
+  /// Distinct keys that a look-up would find.
+  [[nodiscard]] std::size_t num_cached_keys() const;
+
+  /// Recomputes every count from the blocks and compares: empty status when all invariants hold.
+  [[nodiscard]] Status check_invariants() const;
+
+ private:
+  friend class Reservation;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvpool

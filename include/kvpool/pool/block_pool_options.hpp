@@ -1,0 +1,36 @@
+// How a BlockPool is built.
+#pragma once
+
+#include <cstdint>
+
+namespace kvpool {
+
+/// Where released blocks go.
+enum class FreeOrder {
+  split,   ///< without content: to the front, reused first; with content: to the back (LRU)
+  append,  ///< everything to the back, in the order given
+};
+
+/// What happens when a second block is published under a key that already has one.
+enum class DuplicatePolicy {
+  keep,  ///< both answer, first published first
+  skip,  ///< the second block stays without a key
+};
+
+/// When the removal of a key is announced.
+enum class RemovalEvents {
+  each_copy,  ///< one event per block that loses the key, even while another copy lives
+  last_copy,  ///< only when no block carries the key any more
+};
+
+struct BlockPoolOptions {
+  std::uint32_t num_blocks = 0;  ///< null block included; at least 1
+  bool enable_caching = true;    ///< false: nothing is published, releases form a stack
+  FreeOrder free_order = FreeOrder::split;
+  DuplicatePolicy duplicates = DuplicatePolicy::keep;
+  std::uint32_t num_shards = 0;  ///< 0: min(CPUs, 8); 1: one exact order over all blocks
+  bool enable_events = false;
+  RemovalEvents removal_events = RemovalEvents::each_copy;
+};
+
+}  // namespace kvpool

@@ -1,0 +1,33 @@
+// Counters of a pool: what an operator watches and what tests assert.
+#pragma once
+
+#include <cstdint>
+
+namespace kvpool {
+
+/// Where the usable blocks (num_blocks - 1) are. Read one after the other: with other threads at work
+/// each number is one that held during the call, and their sum may be off by operations in progress.
+struct PoolCounts {
+  std::uint64_t usable = 0;      ///< num_blocks - 1
+  std::uint64_t free = 0;        ///< can be allocated now, blocks with content included
+  std::uint64_t cached = 0;      ///< blocks that carry a primary key, free or referenced
+  std::uint64_t referenced = 0;  ///< reference count > 0
+  std::uint64_t fenced = 0;      ///< unreferenced, waiting for a fence
+  std::uint64_t reserved = 0;    ///< promised to allocations in progress
+};
+
+/// Monotonic counters since construction. Paths marked "rare" stay 0 in ordinary runs.
+struct PoolStats {
+  std::uint64_t allocated_blocks = 0;
+  std::uint64_t evicted_blocks = 0;   ///< allocated blocks that carried content
+  std::uint64_t released_blocks = 0;  ///< reference counts that reached 0
+  std::uint64_t published_keys = 0;
+  std::uint64_t duplicate_keys = 0;       ///< published although another block had the key
+  std::uint64_t refused_allocations = 0;  ///< no capacity
+  std::uint64_t lost_pins = 0;            ///< rare: recycled between look-up and pin
+  std::uint64_t ring_full = 0;            ///< rare: content dropped because an order had no slot left
+  std::uint64_t dead_slots = 0;           ///< rare: slots killed by a consumer that passed a producer
+  std::uint64_t stolen_blocks = 0;        ///< taken from another shard
+};
+
+}  // namespace kvpool
