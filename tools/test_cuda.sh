@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Compiles and links the CUDA parts with nvcc. Without a toolkit there is nothing to compile and the step says so;
+# a toolkit that is there and fails is an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+nvcc=""
+if [ -n "${CUDA_HOME:-}" ] && [ -x "$CUDA_HOME/bin/nvcc" ]; then
+  nvcc=$CUDA_HOME/bin/nvcc
+elif command -v nvcc >/dev/null; then
+  nvcc=$(command -v nvcc)
+elif [ -x /usr/local/cuda/bin/nvcc ]; then
+  nvcc=/usr/local/cuda/bin/nvcc
+fi
+if [ -z "$nvcc" ]; then
+  echo "nvcc: not run (no CUDA toolkit found in CUDA_HOME, PATH or /usr/local/cuda)"
+  exit 0
+fi
+"$nvcc" --version | tail -n 2
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+nccl=OFF
+for folder in "$(dirname "$nvcc")/../include" /usr/include "${NCCL_HOME:-/nonexistent}/include"; do
+  [ -f "$folder/nccl.h" ] && nccl=ON
+done
+[ "$nccl" = ON ] || echo "NCCL: not compiled (no nccl.h found)"
+cmake --preset cuda "${launcher[@]}" -DCMAKE_CUDA_COMPILER="$nvcc" -DKVPOOL_WITH_NCCL=$nccl | tail -n 4
+cmake --build --preset cuda -j "$(nproc)" --target cuda_checks | tail -n 3
+ctest --preset cuda --no-tests=error -L cuda

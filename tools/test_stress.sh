@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# A short run of every stress workload, plain and under ThreadSanitizer, and one with suspended threads.
+# Usage: tools/test_stress.sh SECONDS_PER_WORKLOAD
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-10}
+no_aslr=()
+setarch -R true 2>/dev/null && no_aslr=(setarch -R)
+
+for workload in mixed prefix pressure fence; do
+  build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --workload "$workload"
+done
+build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --stall
+"${no_aslr[@]}" build/tsan/stress/kvpool_stress --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM"
