@@ -111,6 +111,16 @@ class BlockPool {
   /// Lock-free, O(blocks.size()).
   bool free_blocks(std::span<const BlockId> blocks);
 
+  /// Like free_blocks, for blocks that work already in flight may still touch: what loses its last
+  /// reference can be found and pinned at once, but is handed out only after advance_fence(value) with
+  /// value >= fence. A fence that has passed already is no fence. Lock-free.
+  bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
+
+  /// Announces that all work up to step `value` is done. Values only grow; a smaller one changes nothing.
+  /// Moves a bounded number of blocks into the free order; the rest follows with later calls, and at once
+  /// for an allocation that would fail without them. Lock-free.
+  void advance_fence(std::uint64_t value);
+
   // --- content ----------------------------------------------------------------------------------------
 
   /// The block that answers for `key`, first published first. A hint: it may be recycled at any time
