@@ -1,0 +1,86 @@
+// Deterministic scheduler: runs the bodies of a concurrent test as fibres, one at a time, and decides at every
+// shared access who goes on. The code under test is the shipped template with Atomic<T> in place of std::atomic<T>.
+//
+// A run is a function of its decisions, so a failing one is replayed exactly. It is sequentially consistent: wrong
+// memory orders are found elsewhere (ThreadSanitizer, Relacy), wrong interleavings here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace kvpool::model {
+
+/// Thrown by require(): ends the run, which is then reported with its schedule.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline void require(bool condition, const std::string& what) {
+  if (!condition) throw Failure(what);
+}
+
+/// One concurrent test. A fresh one is made for every schedule.
+struct Case {
+  std::vector<std::function<void()>> threads;
+  std::function<void()> after_each_step;  ///< invariants; may be empty; its accesses are no steps
+  std::function<void()> at_end;           ///< after all threads have returned; may be empty
+};
+using CaseFactory = std::function<Case()>;
+
+/// Decides who runs next.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual void start_run(std::size_t num_threads) = 0;
+  /// `runnable` is sorted and not empty; `current` ran last (or is -1) and may have finished.
+  virtual int next_thread(const std::vector<int>& runnable, int current) = 0;
+  /// True: `thread` stops here until every thread that is not stopped has finished.
+  virtual bool freeze_now(int /*thread*/, std::uint64_t /*step*/) { return false; }
+};
+
+struct RunResult {
+  bool ok = true;
+  std::string failure;
+  std::uint64_t steps = 0;          ///< shared accesses of the run
+  std::vector<std::uint8_t> trace;  ///< thread of each step
+};
+
+class Scheduler {
+ public:
+  /// A run that needs more steps is reported as waiting (a lock-free operation never is).
+  explicit Scheduler(std::uint64_t max_steps = 20000);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  RunResult run(const CaseFactory& factory, Strategy& strategy);
+
+  /// Called by Atomic before every access; returns at once outside a run.
+  static void yield_point() {
+    if (active_ != nullptr && active_->inside_fibre_) active_->pause();
+  }
+
+ private:
+  struct Fibre;
+  void pause();
+  void check_step();
+  std::vector<int> runnable() const;
+
+  static inline Scheduler* active_ = nullptr;
+
+  std::uint64_t max_steps_;
+  bool inside_fibre_ = false;
+  Case* case_ = nullptr;
+  Strategy* strategy_ = nullptr;
+  std::vector<std::unique_ptr<Fibre>> fibres_;
+  int current_ = -1;
+  int next_ = -1;
+  RunResult result_;
+};
+
+}  // namespace kvpool::model
