@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Line coverage of the core (include/kvpool and src) by all tests; fails below the bar.
+# Usage: tools/coverage.sh [percent]      default 95
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bar=${1:-95}
+tools/install_packages.sh test
+if ! command -v gcovr >/dev/null; then
+  as_root=(); [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+  echo "Installing Debian package: gcovr"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcovr >/dev/null
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+cmake --preset coverage | tail -n 4
+cmake --build --preset coverage -j "$(nproc)" | tail -n 1
+find build/coverage -name '*.gcda' -delete
+ctest --preset coverage --no-tests=error | tail -n 4
+gcovr --root . --filter 'include/kvpool/(foundation|block|config|prefix|pool|manager)/' --filter 'src/' --object-directory build/coverage \
+      --exclude-throw-branches --fail-under-line "$bar" --print-summary

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The main job, from nothing: installs missing Debian packages, builds, and runs two MPI ranks with four scheduler
+# threads over a slice of a real conversation trace; attention is verified against double precision.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tools/install_packages.sh build
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+cmake --preset release "${launcher[@]}" | tail -n 4
+cmake --build --preset release -j "$(nproc)" --target kvpool | tail -n 1
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+command=(mpirun -n 2 --oversubscribe build/release/tools/kvpool launch
+         --trace tests/data/traces/mooncake-conversation.kvt.gz --first 60 --tokens-per-id 16
+         --schedulers 4 --backend cpu --verify 8)
+echo "+ ${command[*]}"
+exec "${command[@]}"
