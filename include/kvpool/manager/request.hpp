@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,8 +28,12 @@ enum class RequestStatus {
 };
 
 /// A span of the prompt that stands for an image, a sound, ...
+///
+/// Two spans with equal identifiers share KV. So everything that changes the embedding must be part of the
+/// identifier, unshortened: the full content digest, decode options, and the span's length where one content can
+/// be embedded in different lengths (content_identity.hpp joins them).
 struct MultimodalFeature {
-  std::string identifier;   ///< content id; everything that changes the embedding must be part of it
+  std::string identifier;   ///< content id, not empty
   std::int64_t offset = 0;  ///< first placeholder token
   std::int64_t length = 0;  ///< placeholder tokens
 };
@@ -44,8 +48,10 @@ struct PromptEmbeddings {
 struct RequestOptions {
   std::string id;
   std::vector<TokenId> prompt;  ///< not empty
+  /// The adapter's identity: hashes depend on it and on nothing else of the adapter. An adapter whose weights can
+  /// change under one name needs a version in its name (content_identity.hpp).
   std::optional<std::string> lora_name;
-  std::optional<std::int64_t> lora_id;
+  std::optional<std::int64_t> lora_id;  ///< only passed on in events
   std::optional<std::string> cache_salt;
   std::vector<MultimodalFeature> mm_features;  ///< sorted by offset, inside the prompt, not overlapping
   std::optional<PromptEmbeddings> prompt_embeddings;
@@ -66,8 +72,9 @@ struct RequestHashing {
 class Request {
  public:
   /// `hashing` empty: no hashes (caching off and no connector). Otherwise full units are hashed now and
-  /// after every append. Errors: invalid_argument (empty prompt; multimodal spans that are unsorted,
-  /// overlapping, empty or outside the prompt; embeddings of another length than the prompt).
+  /// after every append. O(prompt). Errors: invalid_argument (empty prompt; hash units of no tokens; multimodal
+  /// spans that are unsorted, overlapping, empty, without identifier or outside the prompt; embeddings of
+  /// another length than the prompt).
   [[nodiscard]] static Result<Request> create(RequestOptions options, std::shared_ptr<const RequestHashing> hashing);
 
   [[nodiscard]] const std::string& id() const noexcept { return options_.id; }
@@ -80,10 +87,12 @@ class Request {
   /// Hashes of all full units so far; only grows. Cost of an append: O(new tokens).
   [[nodiscard]] std::span<const BlockHash> block_hashes() const noexcept { return block_hashes_; }
 
+  /// Adds output tokens and hashes the units they complete. `tokens` is not a part of this request's own tokens.
   void append_tokens(std::span<const TokenId> tokens);
 
-  /// Extra keys of tokens [start, end); `cursor` is the first multimodal item to look at (-1: the last
-  /// one) and is advanced. Used for hashing and for events.
+  /// Extra keys of tokens [start, end): adapter, multimodal items, salt (at start 0 only), embeddings, in this
+  /// order. `cursor` is the first multimodal item to look at (-1: the last one) and is advanced. Used for
+  /// hashing and for events. Precondition: 0 <= start <= end.
   [[nodiscard]] ExtraKeys extra_keys(std::int64_t start, std::int64_t end, std::int64_t& cursor) const;
 
   // Progress, kept by the scheduler.
@@ -98,12 +107,17 @@ class Request {
  private:
   Request(RequestOptions options, std::shared_ptr<const RequestHashing> hashing);
   void hash_new_units();
+  [[nodiscard]] bool has_extra_keys() const noexcept;
+  [[nodiscard]] const BlockHash& embeddings_digest(std::int64_t start, std::int64_t end) const;
 
   RequestOptions options_;
   std::shared_ptr<const RequestHashing> hashing_;
   std::vector<TokenId> tokens_;
   std::int64_t num_prompt_tokens_ = 0;
   std::vector<BlockHash> block_hashes_;
+  std::int64_t multimodal_cursor_ = 0;  ///< first item that the next unit can overlap
+  /// Digests of embedding rows [first, second): hashing and events ask for the same spans.
+  mutable std::map<std::pair<std::int64_t, std::int64_t>, BlockHash> embeddings_digests_;
 };
 
 }  // namespace kvpool
