@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "kvpool/foundation/error.hpp"
+
 namespace kvpool {
 
 /// Element types of cached keys, values and states.
@@ -23,6 +25,12 @@ struct AttentionShape {
   std::optional<std::int64_t> head_size_v;  ///< elements of one V head; empty: as head_size
   DType dtype = DType::bfloat16;
   std::optional<std::int64_t> page_size_padded;  ///< bytes of one block, when padded up
+  /// What a backend that packs its cache publishes: heads as stored, and bytes of one head of one token
+  /// (data and scales of a quantised cache). Empty: num_kv_heads, and K and V elements of `dtype`.
+  std::optional<std::int64_t> num_head_slots;
+  std::optional<std::int64_t> head_content_bytes;
+  /// The backend addresses blocks by a stride, so that a page may be padded up to a larger one.
+  bool blocks_by_stride = true;
   bool operator==(const AttentionShape&) const = default;
 };
 
@@ -31,6 +39,7 @@ struct FullAttentionSpec {
   AttentionShape shape;
   std::optional<std::int64_t> sliding_window;        ///< marker only: allocated as full attention
   std::optional<std::int64_t> attention_chunk_size;  ///< marker only
+  bool non_causal = false;                           ///< marker only
   bool operator==(const FullAttentionSpec&) const = default;
 };
 
@@ -117,7 +126,7 @@ struct EncoderOnlyAttentionSpec {
   bool operator==(const EncoderOnlyAttentionSpec&) const = default;
 };
 
-/// Hidden states kept beside the KV (draft models).
+/// Hidden states kept beside the KV (draft models): one vector a token, no V.
 struct HiddenStateSpec {
   std::int64_t block_size = 16;
   AttentionShape shape;
@@ -155,12 +164,32 @@ struct RequestLimits {
 [[nodiscard]] std::int64_t block_size(const KVCacheSpec& spec);
 
 /// Bytes of one block of one layer (of all layers for UniformTypeSpec). O(layers).
+/// Sums and products of this file saturate at the largest int64 instead of wrapping.
 [[nodiscard]] std::int64_t page_size_bytes(const KVCacheSpec& spec);
 
-/// Upper bound of the bytes that one request can hold in one layer of this type.
+/// Upper bound of the bytes that one request can hold in one layer of this type (in all layers for
+/// UniformTypeSpec): max_blocks_per_request x page_size_bytes.
 [[nodiscard]] std::int64_t max_memory_usage_bytes(const KVCacheSpec& spec, const RequestLimits& limits);
+
+/// Upper bound of the blocks that one request can hold in one group of this type. Start-up sizing,
+/// admission and reports all use this one formula.
+[[nodiscard]] std::int64_t max_blocks_per_request(const KVCacheSpec& spec, const RequestLimits& limits);
+
+/// Blocks that a group of this type takes out of the pool for ever (attention sinks).
+[[nodiscard]] std::int64_t permanent_blocks(const KVCacheSpec& spec);
 
 /// Name used in KV events: "full_attention", "sliding_window", ... ("unknown" for a mixed group).
 [[nodiscard]] std::string_view event_kind(const KVCacheSpec& spec);
+
+/// Name of the spec itself, for messages and layout texts: "full_attention", "mla_attention", "rswa",
+/// "uniform_type", ...; unlike event_kind no two types share a name.
+[[nodiscard]] std::string_view spec_name(const KVCacheSpec& spec);
+
+/// Errors: invalid_config naming the field and its value (block size < 1, a window < 1, a padded page
+/// smaller than the raw one, a block size that the compression ratio does not divide, ...).
+[[nodiscard]] Status validate_spec(const KVCacheSpec& spec);
+
+/// The alternative of a single layer as a group's spec.
+[[nodiscard]] KVCacheSpec to_group_spec(const LayerSpec& spec);
 
 }  // namespace kvpool
