@@ -68,7 +68,7 @@ Result<Request> Request::create(RequestOptions options, std::shared_ptr<const Re
 Request::Request(RequestOptions options, std::shared_ptr<const RequestHashing> hashing)
     : options_(std::move(options)),
       hashing_(std::move(hashing)),
-      tokens_(options_.prompt),
+      tokens_(std::move(options_.prompt)),
       num_prompt_tokens_(static_cast<std::int64_t>(tokens_.size())) {
   hash_new_units();
 }
@@ -89,6 +89,7 @@ void Request::hash_new_units() {
   const std::int64_t unit = hashing_->hash_block_size;
   std::int64_t start = static_cast<std::int64_t>(block_hashes_.size()) * unit;
   if (num_tokens() - start < unit) return;
+  if (start == 0) block_hashes_.reserve(static_cast<std::size_t>(num_tokens() / unit));
   const bool plain = !has_extra_keys();
   const std::span<const TokenId> all = tokens_;
   BlockHash parent = block_hashes_.empty() ? BlockHash{} : block_hashes_.back();

@@ -19,26 +19,47 @@ constexpr std::uint8_t kNull = 0xf6;
 constexpr std::size_t kMaxHead = 9;
 
 /// Head with the shortest form of `value`.
-void head(ByteWriter& out, std::uint8_t major, std::uint64_t value) noexcept {
+[[gnu::always_inline]] inline void head(ByteWriter& out, std::uint8_t major, std::uint64_t value) noexcept {
   if (value <= 0xffff'ffff) [[likely]] {
-    // Four lengths without a branch: token ids mix them at random, and a wrong guess costs more.
-    static constexpr std::array<std::uint8_t, 4> kInfo{0, 24, 25, 26};
-    static constexpr std::array<std::uint8_t, 4> kLengths{1, 2, 3, 5};
-    static constexpr std::array<std::uint8_t, 4> kShift{56, 48, 40, 24};
-    const std::size_t kind = std::size_t{value > 23} + std::size_t{value > 0xff} + std::size_t{value > 0xffff};
-    out.big_endian_high(static_cast<std::uint64_t>(major | kInfo[kind]) << 56 | value << kShift[kind], kLengths[kind]);
+    // Four lengths without a branch: token ids mix them at random, and a wrong guess costs more. Multiplying
+    // puts the value behind its head byte, at the top of the word.
+    struct Form {
+      std::uint64_t info;
+      std::uint64_t scale;
+      std::size_t length;
+    };
+    static constexpr std::array<Form, 4> kForms{{{std::uint64_t{0} << 56, std::uint64_t{1} << 56, 1},
+                                                 {std::uint64_t{24} << 56, std::uint64_t{1} << 48, 2},
+                                                 {std::uint64_t{25} << 56, std::uint64_t{1} << 40, 3},
+                                                 {std::uint64_t{26} << 56, std::uint64_t{1} << 24, 5}}};
+    const Form& form = kForms[std::size_t{value > 23} + std::size_t{value > 0xff} + std::size_t{value > 0xffff}];
+    out.big_endian_high((static_cast<std::uint64_t>(major) << 56) + form.info + value * form.scale, form.length);
   } else {
     out.byte(major | 27);
     out.big_endian_high(value, 8);
   }
 }
 
-void integer(ByteWriter& out, std::int64_t value) noexcept {
+[[gnu::always_inline]] inline void integer(ByteWriter& out, std::int64_t value) noexcept {
   if (value >= 0) [[likely]] {
     head(out, kUnsigned, static_cast<std::uint64_t>(value));
   } else {
     head(out, kNegative, ~static_cast<std::uint64_t>(value));  // -1 - value
   }
+}
+
+// On a copy of the writer: every store through a byte pointer could change an object that others can see, and
+// the position would go through memory once per token.
+ByteWriter integers(ByteWriter out, std::span<const TokenId> values) noexcept {
+  for (const TokenId value : values) {
+    const auto bits = static_cast<std::uint64_t>(value);
+    if (bits <= 0xffff'ffff) [[likely]] {  // one comparison for both ends of the range
+      head(out, kUnsigned, bits);
+    } else {
+      integer(out, value);
+    }
+  }
+  return out;
 }
 
 void bytes(ByteWriter& out, std::span<const std::uint8_t> data) noexcept {
@@ -77,7 +98,7 @@ std::size_t encode_unit(const UnitContent& unit, std::uint8_t* out) noexcept {
   head(writer, kArray, 3);
   bytes(writer, unit.parent);
   head(writer, kArray, unit.tokens.size());
-  for (const TokenId token : unit.tokens) integer(writer, token);
+  writer = integers(writer, unit.tokens);
   if (unit.extra.empty()) {
     writer.byte(kNull);
   } else {

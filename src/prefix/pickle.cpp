@@ -40,6 +40,29 @@ constexpr std::size_t kMaxIntBytes = 10;  // LONG1, count, 8 bytes
 // Opcode, 8-byte length, memo; a large payload also closes one frame and lets another one begin.
 constexpr std::size_t kMaxStringOverhead = 10 + 2 * kFrameHeader;
 
+[[gnu::always_inline]] inline void write_integer(ByteWriter& out, std::int64_t value) noexcept {
+  if (value >= 0 && value <= std::numeric_limits<std::int32_t>::max()) [[likely]] {
+    // Three lengths without a branch: token ids mix them at random, and a wrong guess costs more.
+    static constexpr std::array<std::uint8_t, 3> kOpcodes{kBinInt1, kBinInt2, kBinInt};
+    static constexpr std::array<std::uint8_t, 3> kLengths{2, 3, 5};
+    const std::size_t kind = std::size_t{value > 0xff} + std::size_t{value > 0xffff};
+    out.little_endian(static_cast<std::uint64_t>(value) << 8 | kOpcodes[kind], kLengths[kind]);
+    return;
+  }
+  const auto bits = static_cast<std::uint64_t>(value);
+  if (value < 0 && value >= std::numeric_limits<std::int32_t>::min()) {
+    out.byte(kBinInt);
+    out.little_endian(bits, 4);
+    return;
+  }
+  // Shortest two's complement: the magnitude's bits and one for the sign.
+  const int significant = 64 - std::countl_zero(value < 0 ? ~bits : bits);
+  const auto count = static_cast<std::size_t>(significant / 8 + 1);
+  out.byte(kLong1);
+  out.byte(static_cast<std::uint8_t>(count));
+  out.little_endian(bits, count);
+}
+
 /// Frames as CPython writes them. A frame is open all the time, except around large payloads.
 class Pickler {
  public:
@@ -56,14 +79,18 @@ class Pickler {
 
   void integer(std::int64_t value) noexcept {
     begin_object();
-    if (value >= 0 && value <= std::numeric_limits<std::int32_t>::max()) [[likely]] {
-      // Three lengths without a branch: token ids mix them at random, and a wrong guess costs more.
-      static constexpr std::array<std::uint8_t, 3> kOpcodes{kBinInt1, kBinInt2, kBinInt};
-      static constexpr std::array<std::uint8_t, 3> kLengths{2, 3, 5};
-      const std::size_t kind = std::size_t{value > 0xff} + std::size_t{value > 0xffff};
-      out_.little_endian(static_cast<std::uint64_t>(value) << 8 | kOpcodes[kind], kLengths[kind]);
+    write_integer(out_, value);
+  }
+
+  void integers(std::span<const TokenId> values) noexcept {
+    // A frame that cannot fill up needs no look per token, and a copy of the writer can stay in a register:
+    // every store through a byte pointer could change an object that others can see.
+    if (frame_length() + values.size() * kMaxIntBytes < kFrameTarget) [[likely]] {
+      ByteWriter out = out_;
+      for (const TokenId value : values) write_integer(out, value);
+      out_ = out;
     } else {
-      wide_integer(value);
+      for (const TokenId value : values) integer(value);
     }
   }
 
@@ -118,21 +145,6 @@ class Pickler {
       close_frame();
       open_frame();
     }
-  }
-
-  void wide_integer(std::int64_t value) noexcept {
-    const auto bits = static_cast<std::uint64_t>(value);
-    if (value < 0 && value >= std::numeric_limits<std::int32_t>::min()) {
-      out_.byte(kBinInt);
-      out_.little_endian(bits, 4);
-      return;
-    }
-    // Shortest two's complement: the magnitude's bits and one for the sign.
-    const int significant = 64 - std::countl_zero(value < 0 ? ~bits : bits);
-    const auto count = static_cast<std::size_t>(significant / 8 + 1);
-    out_.byte(kLong1);
-    out_.byte(static_cast<std::uint8_t>(count));
-    out_.little_endian(bits, count);
   }
 
   void string(std::uint8_t short_code, std::uint8_t code, std::uint8_t long_code,
@@ -190,7 +202,7 @@ std::size_t encode_unit(const UnitContent& unit, std::uint8_t* out) noexcept {
   pickler.begin_tuple(3);
   pickler.bytes(unit.parent);
   pickler.begin_tuple(unit.tokens.size());
-  for (const TokenId token : unit.tokens) pickler.integer(token);
+  pickler.integers(unit.tokens);
   pickler.end_tuple(unit.tokens.size());
   if (unit.extra.empty()) {
     pickler.none();

@@ -78,6 +78,7 @@ class Request {
   [[nodiscard]] static Result<Request> create(RequestOptions options, std::shared_ptr<const RequestHashing> hashing);
 
   [[nodiscard]] const std::string& id() const noexcept { return options_.id; }
+  /// As given, except that the prompt has moved to tokens().
   [[nodiscard]] const RequestOptions& options() const noexcept { return options_; }
 
   [[nodiscard]] std::int64_t num_tokens() const noexcept { return static_cast<std::int64_t>(tokens_.size()); }
