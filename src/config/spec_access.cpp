@@ -36,6 +36,14 @@ const AttentionShape* attention_shape(const LayerSpec& spec) {
                     spec);
 }
 
+LayerSpec representative(const KVCacheSpec& spec) {
+  return std::visit(Overloaded{
+                        [](const UniformTypeSpec& uniform) { return uniform.layers.front().spec; },
+                        [](const auto& layer) { return LayerSpec{layer}; },
+                    },
+                    spec);
+}
+
 }  // namespace kvpool::config
 
 namespace kvpool {

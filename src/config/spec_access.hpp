@@ -21,6 +21,9 @@ namespace kvpool::config {
 // Null for state layers.
 [[nodiscard]] const AttentionShape* attention_shape(const LayerSpec& spec);
 
+// The first layer of a mixed group, the spec itself otherwise. Precondition: not empty.
+[[nodiscard]] LayerSpec representative(const KVCacheSpec& spec);
+
 [[nodiscard]] std::int64_t layer_max_blocks(const LayerSpec& spec, const RequestLimits& limits);
 [[nodiscard]] std::int64_t layer_permanent_blocks(const LayerSpec& spec);
 
