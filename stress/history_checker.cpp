@@ -1,0 +1,252 @@
+#include "stress/history_checker.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace kvpool::stress {
+namespace {
+
+/// One block as the sequential specification sees it.
+struct BlockModel {
+  std::uint32_t references = 0;
+  std::uint32_t key = 0;
+  friend auto operator<=>(const BlockModel&, const BlockModel&) = default;
+};
+
+std::optional<BlockModel> apply(BlockModel state, const BlockAction& call) {
+  switch (call.action) {
+    case Action::claim:
+      if (state.references != 0) return std::nullopt;
+      return BlockModel{1, 0};
+    case Action::pin:
+      if (state.key != call.key) return std::nullopt;
+      ++state.references;
+      return state;
+    case Action::publish:
+      if (state.references == 0 || state.key != 0) return std::nullopt;
+      state.key = call.key;
+      return state;
+    case Action::release:
+      if (state.references == 0) return std::nullopt;
+      --state.references;
+      return state;
+    case Action::unpublish:
+      if ((state.key != 0) != (call.key != 0)) return std::nullopt;
+      state.key = 0;
+      return state;
+  }
+  return std::nullopt;
+}
+
+using States = std::set<BlockModel>;
+
+/// All states that some legal order of `calls` can end in; empty: there is none.
+class SegmentSearch {
+ public:
+  explicit SegmentSearch(const std::vector<BlockAction>& calls) : calls_(calls) {}
+
+  States run(const States& starts) {
+    for (const BlockModel& start : starts) visit(0, start);
+    return ends_;
+  }
+
+ private:
+  void visit(std::uint64_t done, const BlockModel& state) {
+    if (!seen_.insert({done, state}).second) return;
+    const std::uint64_t all = calls_.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << calls_.size()) - 1;
+    if (done == all) {
+      ends_.insert(state);
+      return;
+    }
+    Moment first_return = ~Moment{0};  // a call may come next only if no other open call has returned before it began
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if ((done >> i & 1U) == 0) first_return = std::min(first_return, calls_[i].returned);
+    }
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if ((done >> i & 1U) != 0 || calls_[i].invoked > first_return) continue;
+      if (const auto next = apply(state, calls_[i])) visit(done | (std::uint64_t{1} << i), *next);
+    }
+  }
+
+  const std::vector<BlockAction>& calls_;
+  std::set<std::pair<std::uint64_t, BlockModel>> seen_;
+  States ends_;
+};
+
+std::string print(const std::vector<BlockAction>& calls) {
+  std::string text;
+  for (const BlockAction& call : calls) text += "\n  " + describe(call);
+  return text;
+}
+
+void check_block(std::vector<BlockAction> calls, HistoryVerdict& verdict) {
+  std::sort(calls.begin(), calls.end(),
+            [](const BlockAction& a, const BlockAction& b) { return a.invoked < b.invoked; });
+  States states{BlockModel{}};
+  std::vector<BlockAction> segment;
+  Moment open_until = 0;
+  const auto close = [&] {
+    if (segment.empty() || !verdict.allowed) return;
+    verdict.longest_segment = std::max<std::uint64_t>(verdict.longest_segment, segment.size());
+    if (segment.size() > 64) {
+      verdict.allowed = false;
+      verdict.reason =
+          "more than 64 overlapping calls on block " + std::to_string(segment[0].block) + ": not decidable here";
+      return;
+    }
+    const States ends = SegmentSearch(segment).run(states);
+    if (ends.empty()) {
+      verdict.allowed = false;
+      const BlockModel& before = *states.begin();
+      verdict.reason = "no order explains these calls; before them block " + std::to_string(segment[0].block) +
+                       " had " + std::to_string(before.references) + " references and key " +
+                       std::to_string(before.key) + ":" + print(segment);
+    }
+    states = ends;
+    segment.clear();
+  };
+  for (const BlockAction& call : calls) {
+    if (call.invoked > open_until) close();
+    segment.push_back(call);
+    open_until = std::max(open_until, call.returned);
+  }
+  close();
+}
+
+/// At every moment an upper bound of the capacity that others may have held.
+class CapacityBound {
+ public:
+  CapacityBound(const History& history, std::uint32_t usable) : usable_(usable) {
+    // A block may be held from the invocation of the claim or pin that took it until the return of the release that
+    // brought it to no references; each call in progress may hold what it names.
+    std::map<std::uint32_t, std::vector<BlockAction>> by_block;
+    for (const BlockAction& call : history.actions) by_block[call.block].push_back(call);
+    for (auto& [block, calls] : by_block) note_block(calls);
+    for (const Allocation& allocation : history.allocations)
+      add(allocation.invoked, allocation.returned, allocation.count);
+    for (const Miss& miss : history.misses) add(miss.invoked, miss.returned, 1);
+    std::int64_t sum = 0;
+    for (auto& [moment, delta] : changes_) {
+      sum += delta;
+      delta = sum;
+    }
+  }
+
+  /// Largest bound within [from, to], the call's own share included.
+  [[nodiscard]] std::int64_t most_within(Moment from, Moment to) const {
+    auto at = changes_.upper_bound(from);
+    std::int64_t most = at == changes_.begin() ? 0 : std::prev(at)->second;
+    for (; at != changes_.end() && at->first <= to; ++at) most = std::max(most, at->second);
+    return most;
+  }
+  [[nodiscard]] std::int64_t usable() const { return usable_; }
+
+ private:
+  void note_block(std::vector<BlockAction>& calls) {
+    std::sort(calls.begin(), calls.end(),
+              [](const BlockAction& a, const BlockAction& b) { return a.invoked < b.invoked; });
+    std::int64_t references = 0;
+    Moment since = 0;
+    Moment until = 0;
+    for (const BlockAction& call : calls) {
+      if (call.action == Action::claim || call.action == Action::pin) {
+        if (references++ == 0) since = call.invoked;
+      } else if (call.action == Action::release) {
+        --references;
+        until = std::max(until, call.returned);
+        if (references == 0) add(since, until, 1);
+      }
+    }
+    if (references > 0) add(since, ~Moment{0} - 1, 1);
+  }
+  void add(Moment from, Moment to, std::int64_t count) {
+    changes_[from] += count;
+    changes_[to + 1] -= count;
+  }
+
+  std::int64_t usable_;
+  std::map<Moment, std::int64_t> changes_;  // after the constructor: the bound from that moment on
+};
+
+/// Spans in which a block carried a key without doubt: from the return of the publish to the invocation of what ended
+/// it.
+std::map<std::uint32_t, std::vector<std::pair<Moment, Moment>>> certain_spans(const History& history) {
+  std::map<std::uint32_t, std::vector<BlockAction>> by_block;
+  for (const BlockAction& call : history.actions) by_block[call.block].push_back(call);
+  std::map<std::uint32_t, std::vector<std::pair<Moment, Moment>>> spans;
+  for (auto& [block, calls] : by_block) {
+    std::sort(calls.begin(), calls.end(),
+              [](const BlockAction& a, const BlockAction& b) { return a.invoked < b.invoked; });
+    std::uint32_t key = 0;
+    Moment since = 0;
+    for (const BlockAction& call : calls) {
+      if (call.action == Action::publish) {
+        key = call.key;
+        since = call.returned;
+      } else if ((call.action == Action::claim || call.action == Action::unpublish) && key != 0) {
+        if (call.invoked > since) spans[key].push_back({since, call.invoked});
+        key = 0;
+      }
+    }
+    if (key != 0) spans[key].push_back({since, ~Moment{0}});
+  }
+  return spans;
+}
+
+void check_refusals(const History& history, std::uint32_t usable, HistoryVerdict& verdict) {
+  const CapacityBound bound(history, usable);
+  for (const Allocation& allocation : history.allocations) {
+    if (allocation.granted) continue;
+    ++verdict.refusals;
+    if (bound.most_within(allocation.invoked, allocation.returned) > bound.usable()) continue;
+    verdict.allowed = false;
+    verdict.reason = "thread " + std::to_string(allocation.thread) + " was refused " +
+                     std::to_string(allocation.count) + " blocks between " + std::to_string(allocation.invoked) +
+                     " and " + std::to_string(allocation.returned) + " although they were free all the time";
+    return;
+  }
+  const auto spans = certain_spans(history);
+  for (const Miss& miss : history.misses) {
+    ++verdict.refusals;
+    const auto found = spans.find(miss.key);
+    if (found == spans.end()) continue;
+    const bool carried = std::any_of(found->second.begin(), found->second.end(), [&miss](const auto& span) {
+      return span.first < miss.invoked && miss.returned < span.second;
+    });
+    if (!carried || bound.most_within(miss.invoked, miss.returned) >= bound.usable()) continue;
+    verdict.allowed = false;
+    verdict.reason = "thread " + std::to_string(miss.thread) + " missed key " + std::to_string(miss.key) + " between " +
+                     std::to_string(miss.invoked) + " and " + std::to_string(miss.returned) +
+                     " although one block carried it all the time";
+    return;
+  }
+}
+
+}  // namespace
+
+std::string describe(const BlockAction& action) {
+  static constexpr const char* kNames[] = {"claim", "pin", "publish", "release", "unpublish"};
+  std::string text = "[" + std::to_string(action.invoked) + "," + std::to_string(action.returned) + "] thread " +
+                     std::to_string(action.thread) + " " + kNames[static_cast<int>(action.action)] + " block " +
+                     std::to_string(action.block);
+  if (action.key != 0) text += " key " + std::to_string(action.key);
+  return text;
+}
+
+HistoryVerdict check_history(const History& history, std::uint32_t usable_blocks) {
+  HistoryVerdict verdict;
+  verdict.actions = history.actions.size();
+  std::map<std::uint32_t, std::vector<BlockAction>> by_block;
+  for (const BlockAction& call : history.actions) by_block[call.block].push_back(call);
+  for (auto& [block, calls] : by_block) {
+    check_block(std::move(calls), verdict);
+    if (!verdict.allowed) return verdict;
+  }
+  check_refusals(history, usable_blocks, verdict);
+  return verdict;
+}
+
+}  // namespace kvpool::stress

@@ -1,0 +1,69 @@
+#include "stress/history_checker.hpp"
+
+#include <gtest/gtest.h>
+
+namespace kvpool::stress {
+namespace {
+
+BlockAction call(Action action, Moment invoked, Moment returned, std::uint32_t key = 0, std::uint32_t block = 1) {
+  return {action, block, key, 0, invoked, returned};
+}
+
+TEST(HistoryChecker, AcceptsASequentialLife) {
+  const History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7), call(Action::release, 5, 6),
+                         call(Action::pin, 7, 8, 7), call(Action::release, 9, 10), call(Action::claim, 11, 12)},
+                        {},
+                        {}};
+  const HistoryVerdict verdict = check_history(history, 4);
+  EXPECT_TRUE(verdict.allowed) << verdict.reason;
+  EXPECT_EQ(verdict.actions, 6U);
+}
+
+TEST(HistoryChecker, FindsABlockThatTwoThreadsGot) {
+  const History history{{call(Action::claim, 1, 5), call(Action::claim, 2, 4)}, {}, {}};
+  EXPECT_FALSE(check_history(history, 4).allowed);
+}
+
+TEST(HistoryChecker, FindsAPinOfARecycledBlock) {
+  const History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7), call(Action::release, 5, 6),
+                         call(Action::claim, 7, 8), call(Action::pin, 9, 10, 7)},
+                        {},
+                        {}};
+  const HistoryVerdict verdict = check_history(history, 4);
+  EXPECT_FALSE(verdict.allowed);
+  EXPECT_NE(verdict.reason.find("pin block 1 key 7"), std::string::npos);
+}
+
+TEST(HistoryChecker, OverlappingCallsMayHaveHappenedInEitherOrder) {
+  const History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7), call(Action::release, 5, 9),
+                         call(Action::pin, 6, 8, 7), call(Action::claim, 7, 20), call(Action::release, 10, 11)},
+                        {},
+                        {}};
+  EXPECT_TRUE(check_history(history, 4).allowed);
+}
+
+TEST(HistoryChecker, FindsAReferenceGivenBackTwice) {
+  const History history{{call(Action::claim, 1, 2), call(Action::release, 3, 4), call(Action::release, 5, 6)}, {}, {}};
+  EXPECT_FALSE(check_history(history, 4).allowed);
+}
+
+TEST(HistoryChecker, ARefusalWithoutPressureIsAViolation) {
+  const History refused{{}, {}, {{3, false, 0, 1, 2}}};
+  EXPECT_FALSE(check_history(refused, 4).allowed);
+  EXPECT_TRUE(check_history(refused, 2).allowed);
+}
+
+TEST(HistoryChecker, ARefusalWhileAnotherCallIsInProgressIsExcused) {
+  const History history{{}, {}, {{3, false, 0, 1, 4}, {2, false, 1, 2, 3}}};
+  EXPECT_TRUE(check_history(history, 4).allowed);
+}
+
+TEST(HistoryChecker, AMissWhileABlockCarriedTheKeyIsAViolation) {
+  const History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7)}, {{7, 1, 5, 6}}, {}};
+  EXPECT_FALSE(check_history(history, 4).allowed);
+  const History overlapping{{call(Action::claim, 1, 2), call(Action::publish, 3, 6, 7)}, {{7, 1, 5, 8}}, {}};
+  EXPECT_TRUE(check_history(overlapping, 4).allowed);
+}
+
+}  // namespace
+}  // namespace kvpool::stress
