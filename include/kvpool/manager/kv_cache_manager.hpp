@@ -21,6 +21,8 @@
 
 namespace kvpool {
 
+class ResidencyMetrics;
+
 struct KVCacheManagerOptions {
   std::int64_t max_model_len = 0;                    ///< tokens
   std::int64_t scheduler_block_size = 0;             ///< tokens; multiple of every group's block size
@@ -37,6 +39,10 @@ struct KVCacheManagerOptions {
   DuplicatePolicy duplicates = DuplicatePolicy::keep;
   RemovalEvents removal_events = RemovalEvents::each_copy;
   std::uint32_t num_shards = 0;  ///< of the pool; 1: exact order
+  /// Collect the ids of new blocks whose old content must be overwritten with zeros before use; whoever
+  /// sets it drains them every step with take_new_block_ids().
+  bool collect_blocks_to_zero = false;
+  std::shared_ptr<ResidencyMetrics> residency_metrics;  ///< empty: none
 };
 
 /// Block tables of all groups, in order of logical position. Handles are hints until pinned.
@@ -52,6 +58,8 @@ struct PrefixHit {
   KVCacheBlocks blocks;
   std::int64_t num_computed_tokens = 0;
   std::int64_t shared_prefix_boundary = 0;  ///< to be kept in the request; 0: none
+  /// Only from get_computed_blocks_for_connector: some group has less than num_computed_tokens.
+  bool diverged = false;
 };
 
 struct AllocateSlots {
@@ -79,10 +87,18 @@ struct AllocatedSlots {
   std::vector<std::vector<BlockId>> new_blocks;
 };
 
-/// Copy the content of `source` to `target` before the next step writes.
+/// Copy the content of `source` to `target` before the next step writes. Both carry one extra reference;
+/// whoever takes the copy gives both back (BlockPool::free_blocks, source first) when it is done.
 struct BlockCopy {
   BlockId source;
   BlockId target;
+};
+
+/// The block that holds a prompt's last state, which ends inside a block: worth keeping elsewhere.
+struct PartialTailOffload {
+  GroupId group{};
+  BlockId block{};
+  std::int64_t boundary = 0;  ///< tokens covered
 };
 
 struct PrefixCacheStats {
@@ -93,8 +109,9 @@ struct PrefixCacheStats {
 
 class KVCacheManager;
 
-/// Everything the cache keeps for one request. Owned by one scheduler thread; must be freed (or the
-/// manager's free called) before it is destroyed, and must not outlive its manager.
+/// Everything the cache keeps for one request. Owned by one scheduler thread. Destroying it gives its
+/// blocks back; it must not outlive its manager. Two threads inside one sequence at the same time are
+/// detected: the second call is refused and reported as ContractBreach::wrong_thread.
 class Sequence {
  public:
   Sequence(Sequence&&) noexcept;
@@ -124,45 +141,112 @@ class KVCacheManager {
 
   [[nodiscard]] Sequence make_sequence();
 
-  /// Longest prefix that every group can reuse, at most num_tokens - 1. Changes nothing.
+  /// False: caching is off or the request does not read; its look-ups answer 0.
+  [[nodiscard]] bool prefix_cache_lookup_enabled(const Request& request) const noexcept;
+
+  /// Longest prefix that every group can reuse, at most num_tokens - 1. Changes nothing; for a request
+  /// with full_event_report the hit is announced again. Lock-free, O(hit blocks).
   [[nodiscard]] PrefixHit get_computed_blocks(const Request& request) const;
 
+  /// The same for a connector that can load what single groups miss: `blocks` per group as far as each
+  /// group goes, num_computed_tokens as far as full attention goes, `diverged` when another group is shorter.
+  /// The blocks serve as hints; for an allocation with `diverged` set, the connector loads the missing part.
+  [[nodiscard]] PrefixHit get_computed_blocks_for_connector(const Request& request) const;
+
+  /// The first `num_tokens` of a hit. Errors: invalid_argument (no multiple of every group's block size,
+  /// or longer than the hit).
+  [[nodiscard]] Result<KVCacheBlocks> truncate_computed_blocks(const KVCacheBlocks& blocks,
+                                                               std::int64_t num_tokens) const;
+
   /// Errors: invalid_argument (neither new nor external tokens, negative numbers, hits for a sequence
-  /// that already has blocks). Shortage is an outcome, not an error. All-or-nothing across groups.
+  /// that already has blocks, more computed tokens than max_model_len). Shortage is an outcome, not an
+  /// error. All-or-nothing across groups. Lock-free; O(hits + new blocks), whatever the request's length.
   [[nodiscard]] Result<AllocatedSlots> allocate_slots(Request& request, Sequence& sequence,
                                                       const AllocateSlots& arguments);
 
+  /// What allocate_slots would answer now, without doing it: allocated or no_capacity.
+  [[nodiscard]] Result<AllocateOutcome> can_allocate_slots(const Request& request, const Sequence& sequence,
+                                                           const AllocateSlots& arguments) const;
+
+  /// Blocks that the request still needs to reach its full length, with the caps of window groups: what
+  /// an engine reserves for a load in progress.
+  [[nodiscard]] std::int64_t num_blocks_to_full_length(const Request& request, const Sequence& sequence) const;
+
   /// Publishes what is full within the first `num_computed_tokens` (after an asynchronous load).
+  /// O(newly full blocks).
   void cache_blocks(Request& request, Sequence& sequence, std::int64_t num_computed_tokens);
 
-  /// Gives all blocks back, tail first, group after group. The sequence can be used again.
+  /// Gives all blocks back, tail first, group after group. The sequence can be used again. O(blocks).
   void free(Sequence& sequence);
 
+  /// Forgets the sequence's blocks without giving them back: pins, then the blocks of all groups in
+  /// order. Once nothing uses them, the caller passes them to BlockPool::free_blocks in reverse order
+  /// (DeferredFrees does so).
+  [[nodiscard]] std::vector<BlockId> pop_blocks_for_free(Sequence& sequence);
+
+  /// Gives back what no later token reads, once `num_computed_tokens` are processed.
   void remove_skipped_blocks(Request& request, Sequence& sequence, std::int64_t num_computed_tokens);
 
   [[nodiscard]] std::vector<std::vector<BlockId>> get_block_ids(const Sequence& sequence) const;
   [[nodiscard]] std::span<const BlockId> block_table(const Sequence& sequence, GroupId group) const;
 
+  /// get_block_ids with every attention group cut to the blocks of the first `num_tokens`.
+  [[nodiscard]] std::vector<std::vector<BlockId>> get_block_ids_for_computed_tokens(const Sequence& sequence,
+                                                                                    std::int64_t num_tokens) const;
+
+  /// Tokens of the sequence that are cached in every group: a look-up would find them now.
+  [[nodiscard]] std::int64_t estimate_cached_tokens(const Sequence& sequence) const;
+
+  /// Per group: leading blocks that every request of the group holds (0 for all but full attention).
   [[nodiscard]] std::vector<std::int64_t> get_num_common_prefix_blocks(const Sequence& sequence) const;
 
+  /// Prompt tails worth offloading; each gets a reference that is given back by free().
+  [[nodiscard]] std::vector<PartialTailOffload> take_partial_tail_offloads(Sequence& sequence);
+
+  /// Ids of the blocks of tokens [start, end) in groups whose blocks are zeroed before use.
+  [[nodiscard]] std::vector<BlockId> get_zeroing_block_ids_in_range(const Sequence& sequence, std::int64_t start,
+                                                                    std::int64_t end) const;
+
+  /// Queues the blocks from token `start` (a block boundary) on for zeroing again (a load failed).
+  void record_blocks_for_zeroing(const Sequence& sequence, std::int64_t start);
+
   // --- by request -------------------------------------------------------------------------------------
+  // The same with the sequence looked up by the request's id. A call holds the id's table entry while it
+  // runs, so calls for one id wait for each other; calls for different ids wait at most for a look-up.
 
   [[nodiscard]] Result<AllocatedSlots> allocate_slots(Request& request, const AllocateSlots& arguments);
   void cache_blocks(Request& request, std::int64_t num_computed_tokens);
   void free(const Request& request);
+  [[nodiscard]] std::vector<BlockId> pop_blocks_for_free(const Request& request);
   void remove_skipped_blocks(Request& request, std::int64_t num_computed_tokens);
   [[nodiscard]] std::vector<std::vector<BlockId>> get_block_ids(const std::string& request_id) const;
   [[nodiscard]] std::vector<std::int64_t> get_num_common_prefix_blocks(const std::string& request_id) const;
+  [[nodiscard]] std::int64_t estimate_cached_tokens(const std::string& request_id) const;
+  [[nodiscard]] std::vector<PartialTailOffload> take_partial_tail_offloads(const std::string& request_id);
 
   // --- whole cache --------------------------------------------------------------------------------------
 
+  /// States published during the former step may be read from now on.
   void new_step_starts();
   bool evict_blocks(std::span<const BlockId> blocks);
+  /// Forgets all content; false while any request holds blocks. Excludes others: call it alone.
   [[nodiscard]] bool reset_prefix_cache();
+  /// Everything announced so far, each store with its group's kind and window. One caller at a time.
   [[nodiscard]] std::vector<KVEvent> take_events();
+  /// Copies to make before the next step writes, group after group; see BlockCopy for the references.
   [[nodiscard]] std::vector<BlockCopy> take_block_copies();
 
+  /// Whether the configuration needs zeroed blocks (state groups, or several element types).
+  [[nodiscard]] bool needs_kv_cache_zeroing() const noexcept;
+  /// Drains the ids to zero, group after group (see KVCacheManagerOptions::collect_blocks_to_zero).
+  [[nodiscard]] std::vector<BlockId> take_new_block_ids();
+
+  /// Blocks that a group holds for ever (sinks); empty for most.
+  [[nodiscard]] std::span<const BlockId> permanent_blocks(GroupId group) const;
+
+  /// Counts a look-up of an admitted request. Wait-free.
   void record_prefix_cache_stats(const Request& request, std::int64_t hit_tokens);
+  /// Takes the counters since the last call; empty without log_stats.
   [[nodiscard]] std::optional<PrefixCacheStats> make_prefix_cache_stats();
 
  private:

@@ -1,0 +1,98 @@
+#include "manager/block_publisher.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace kvpool {
+
+BlockStoredEvent BlockPublisher::describe(const Request& request, std::int64_t start, std::int64_t end) const {
+  BlockStoredEvent event;
+  const auto tokens = request.tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
+  event.token_ids.assign(tokens.begin(), tokens.end());
+  event.block_size = context_.block_size;
+  event.lora_id = request.options().lora_id;
+  event.lora_name = request.options().lora_name;
+  event.session_id = request.options().session_id;
+  event.group_idx = context_.id.value();
+  return event;
+}
+
+// A block that already answers for a shorter prefix is promoted: the old keys go first.
+bool BlockPublisher::make_room(BlockId block, const BlockKey& key, std::int64_t covered) const {
+  if (pool().options().duplicates == DuplicatePolicy::skip) {
+    const auto holder = pool().find(key);
+    if (holder && holder->id != block) return false;
+  }
+  const std::int64_t present = pool().covered_tokens(block);
+  if (present > 0 && present < covered) pool().unpublish(block);
+  return true;
+}
+
+void BlockPublisher::cache_full_blocks(const Request& request, std::span<const BlockId> table, std::int64_t num_cached,
+                                       std::int64_t num_full, const RetentionMask& mask) const {
+  const HashChain chain{request.block_hashes(), static_cast<std::size_t>(context_.units_per_block())};
+  const std::int64_t size = context_.block_size;
+  struct Entry {
+    BlockId block;
+    std::int64_t index;
+  };
+  std::vector<Entry> entries;
+  entries.reserve(static_cast<std::size_t>(num_full - num_cached));
+  std::vector<ExtraKeys> extra_keys;
+  std::int64_t cursor = 0;
+  for (std::int64_t i = num_cached; i < num_full; ++i) {
+    const BlockId block = table[static_cast<std::size_t>(i)];
+    if (block == kNullBlock || !mask.keeps(i)) continue;
+    const BlockKey key{chain[static_cast<std::size_t>(i)], context_.id};
+    if (!make_room(block, key, (i + 1) * size)) continue;
+    entries.push_back({block, i});
+    if (events()) extra_keys.push_back(request.extra_keys(i * size, (i + 1) * size, cursor));
+  }
+  if (events()) {
+    BlockStoredEvent event = describe(request, num_cached * size, num_full * size);
+    for (const Entry& entry : entries) event.block_hashes.push_back(chain[static_cast<std::size_t>(entry.index)]);
+    if (num_cached > 0) event.parent_block_hash = chain[static_cast<std::size_t>(num_cached - 1)];
+    if (!extra_keys.empty()) event.extra_keys = std::move(extra_keys);
+    pool().append_event(std::move(event));
+  }
+  for (const Entry& entry : entries) {
+    pool().publish(entry.block, {chain[static_cast<std::size_t>(entry.index)], context_.id}, (entry.index + 1) * size);
+  }
+}
+
+std::optional<BlockKey> BlockPublisher::cache_partial_block(const Request& request, BlockId block,
+                                                            std::int64_t num_tokens) const {
+  const std::span<const BlockHash> hashes = request.block_hashes();
+  const std::int64_t unit = context_.hash_block_size;
+  const auto units = static_cast<std::size_t>(num_tokens / unit);
+  if (block == kNullBlock || units == 0 || units > hashes.size()) return std::nullopt;
+  const BlockKey key{hashes[units - 1], context_.id};
+  if (pool().has_key(block, key) || !make_room(block, key, num_tokens)) return key;
+  if (events()) {
+    BlockStoredEvent event = describe(request, num_tokens - unit, num_tokens);
+    event.block_size = unit;
+    event.block_hashes.push_back(key.hash);
+    if (units > 1) event.parent_block_hash = hashes[units - 2];
+    std::int64_t cursor = num_tokens == unit ? 0 : -1;
+    event.extra_keys.emplace().push_back(request.extra_keys(num_tokens - unit, num_tokens, cursor));
+    pool().append_event(std::move(event));
+  }
+  pool().publish(block, key, num_tokens);
+  return key;
+}
+
+void BlockPublisher::announce_hit(const Request& request, std::int64_t num_blocks) const {
+  if (!events() || num_blocks <= 0) return;
+  const HashChain chain{request.block_hashes(), static_cast<std::size_t>(context_.units_per_block())};
+  const std::int64_t size = context_.block_size;
+  BlockStoredEvent event = describe(request, 0, num_blocks * size);
+  event.extra_keys.emplace();
+  std::int64_t cursor = 0;
+  for (std::int64_t i = 0; i < num_blocks; ++i) {
+    event.block_hashes.push_back(chain[static_cast<std::size_t>(i)]);
+    event.extra_keys->push_back(request.extra_keys(i * size, (i + 1) * size, cursor));
+  }
+  pool().append_event(std::move(event));
+}
+
+}  // namespace kvpool

@@ -1,0 +1,165 @@
+#include "manager/cache_coordinator.hpp"
+
+#include <algorithm>
+
+namespace kvpool {
+
+std::int64_t CacheCoordinator::num_reprefillable() const noexcept {
+  return std::max<std::int64_t>(0, options_.num_prefill_lookahead - 1);
+}
+
+std::optional<PrefixHit> CacheCoordinator::find_hit_per_group(std::span<const BlockHash> /*hashes*/,
+                                                              std::int64_t /*max_length*/) const {
+  return std::nullopt;
+}
+
+// Groups of encoder tokens ask for those and know nothing of what the decoder has computed.
+SlotDemand CacheCoordinator::demand_of(const SingleTypeManager& manager, const AllocationPlan& plan) const noexcept {
+  if (!manager.holds_encoder_tokens()) return plan.demand;
+  SlotDemand demand = plan.demand;
+  demand.tokens = plan.encoder_tokens;
+  demand.main_tokens = plan.encoder_tokens;
+  demand.total_computed = 0;
+  demand.local_computed = 0;
+  return demand;
+}
+
+std::span<const BlockHandle> CacheCoordinator::hits_of(std::size_t group, const AllocationPlan& plan) const noexcept {
+  if (plan.hits == nullptr || managers_[group]->holds_encoder_tokens()) return {};
+  return plan.hits->groups[group];
+}
+
+BlockDemand CacheCoordinator::blocks_to_allocate(const SequenceState& state, const AllocationPlan& plan) const {
+  BlockDemand sum;
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    const std::int64_t blocks =
+        managers_[g]->blocks_to_allocate(state.groups[g], demand_of(*managers_[g], plan), hits_of(g, plan));
+    sum.announced += blocks;
+    sum.reserved += std::max<std::int64_t>(blocks, 0);
+  }
+  return sum;
+}
+
+namespace {
+
+/// The key under which a hit is pinned: that of the whole block; for the last block of a hit that ends
+/// inside it, any key of the block that covers the hit.
+std::optional<BlockKey> key_of_hit(const BlockPool& pool, const GroupContext& context,
+                                   std::span<const BlockHash> hashes, BlockHandle hit, std::int64_t index,
+                                   std::int64_t hit_tokens) {
+  const std::int64_t units = context.units_per_block();
+  const auto known = static_cast<std::int64_t>(hashes.size());
+  const std::int64_t end = (index + 1) * units;
+  if (hit_tokens >= (index + 1) * context.block_size) {
+    if (end > known) return std::nullopt;
+    return BlockKey{hashes[static_cast<std::size_t>(end - 1)], context.id};
+  }
+  const std::int64_t first = cdiv(hit_tokens, context.hash_block_size);
+  for (std::int64_t u = std::max<std::int64_t>(first, 1); u <= std::min(end, known); ++u) {
+    const BlockKey key{hashes[static_cast<std::size_t>(u - 1)], context.id};
+    if (pool.has_key(hit.id, key)) return key;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool CacheCoordinator::pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
+                                 Reservation& reservation, std::vector<BlockId>& pinned) const {
+  const SingleTypeManager& manager = *managers_[group];
+  const std::span<const BlockHandle> hits = hits_of(group, plan);
+  const std::size_t dropped = manager.unneeded_hits(plan.demand.total_computed, hits.size());
+  for (std::size_t i = dropped; i < hits.size(); ++i) {
+    const BlockHandle hit = hits[i];
+    if (hit.is_null()) continue;
+    const auto key = key_of_hit(pool_, manager.context(), request.block_hashes(), hit, static_cast<std::int64_t>(i),
+                                plan.demand.local_computed);
+    if (!key) return false;
+    if (!pool_.pin(hit, *key, reservation)) {
+      // Others may have let go of the block since the demand was counted: then one more is needed.
+      std::optional<Reservation> one_more = pool_.try_reserve(1);
+      if (!one_more || !pool_.pin(hit, *key, *one_more)) return false;
+    }
+    pinned.push_back(hit.id);
+  }
+  return true;
+}
+
+bool CacheCoordinator::pin_hits(const Request& request, const AllocationPlan& plan, Reservation& reservation) const {
+  if (plan.hits == nullptr) return true;
+  std::vector<BlockId> pinned;
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    if (pin_group(g, request, plan, reservation, pinned)) continue;
+    std::reverse(pinned.begin(), pinned.end());
+    if (!pinned.empty()) pool_.free_blocks(pinned);
+    return false;
+  }
+  return true;
+}
+
+// All groups take over their hits before any of them gets fresh blocks.
+void CacheCoordinator::allocate_computed_blocks(SequenceState& state, const AllocationPlan& plan,
+                                                Reservation& reservation) {
+  if (state.tracked()) return;
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    managers_[g]->add_local_blocks(state.groups[g], demand_of(*managers_[g], plan), hits_of(g, plan));
+  }
+  if (plan.external_tokens <= 0) return;
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    managers_[g]->allocate_external_blocks(state.groups[g], demand_of(*managers_[g], plan), reservation);
+  }
+}
+
+std::vector<std::vector<BlockId>> CacheCoordinator::allocate_new_blocks(SequenceState& state,
+                                                                        const AllocationPlan& plan,
+                                                                        Reservation& reservation) {
+  std::vector<std::vector<BlockId>> fresh(managers_.size());
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    fresh[g] = managers_[g]->allocate_new_blocks(state.groups[g], demand_of(*managers_[g], plan), reservation);
+  }
+  return fresh;
+}
+
+void CacheCoordinator::publish(const Request& request, SequenceState& state, std::int64_t num_tokens) {
+  const auto hashed_units = static_cast<std::int64_t>(request.block_hashes().size());
+  const std::int64_t first_unhashed = (hashed_units + 1) * options_.hash_block_size - 1;
+  cache_blocks(request, state, std::min({num_tokens, request.num_tokens(), first_unhashed}));
+}
+
+void CacheCoordinator::remove_skipped_blocks(SequenceState& state, std::int64_t processed,
+                                             std::int64_t num_prompt_tokens) {
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    managers_[g]->remove_skipped_blocks(state.groups[g], processed, num_prompt_tokens);
+  }
+}
+
+std::int64_t CacheCoordinator::releasable_blocks(const SequenceState& state, std::int64_t processed,
+                                                 std::int64_t num_prompt_tokens) const {
+  std::int64_t count = 0;
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    count += managers_[g]->releasable_blocks(state.groups[g], processed, num_prompt_tokens);
+  }
+  return count;
+}
+
+void CacheCoordinator::free(SequenceState& state) {
+  if (!state.pins.empty()) pool_.free_blocks(state.pins);
+  state.pins.clear();
+  for (std::size_t g = 0; g < managers_.size(); ++g) managers_[g]->free(state.groups[g]);
+}
+
+std::vector<BlockId> CacheCoordinator::pop_blocks(SequenceState& state) {
+  std::vector<BlockId> blocks = std::move(state.pins);
+  state.pins.clear();
+  for (std::size_t g = 0; g < managers_.size(); ++g) {
+    const std::vector<BlockId> table = managers_[g]->pop_blocks(state.groups[g]);
+    blocks.insert(blocks.end(), table.begin(), table.end());
+  }
+  return blocks;
+}
+
+void CacheCoordinator::new_step_starts() {
+  for (const auto& manager : managers_) manager->new_step_starts();
+}
+
+}  // namespace kvpool

@@ -1,0 +1,130 @@
+#include "manager/slot_allocation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace kvpool {
+namespace {
+
+Status invalid(std::string message) { return Status(ErrorCode::invalid_argument, std::move(message)); }
+
+Status check_not_negative(const AllocateSlots& arguments) {
+  const std::pair<const char*, std::int64_t> fields[] = {
+      {"num_new_tokens", arguments.num_new_tokens},
+      {"num_new_computed_tokens", arguments.num_new_computed_tokens},
+      {"num_lookahead_tokens", arguments.num_lookahead_tokens},
+      {"num_external_computed_tokens", arguments.num_external_computed_tokens},
+      {"num_encoder_tokens", arguments.num_encoder_tokens},
+      {"reserved_blocks", arguments.reserved_blocks},
+  };
+  for (const auto& [name, value] : fields) {
+    if (value < 0) return invalid(fmt::format("{}: {} is negative", name, value));
+  }
+  return {};
+}
+
+}  // namespace
+
+SlotAllocation::SlotAllocation(CacheCoordinator& coordinator, const KVCacheManagerOptions& options,
+                               std::int64_t watermark_blocks, const Request& request, const AllocateSlots& arguments)
+    : coordinator_(coordinator),
+      options_(options),
+      request_(request),
+      arguments_(arguments),
+      hits_(arguments.new_computed_blocks) {
+  if (hits_ != nullptr && hits_->empty()) hits_ = nullptr;
+  const bool admission = request.status == RequestStatus::waiting || request.status == RequestStatus::preempted;
+  if (arguments.has_scheduled_reqs && admission) watermark_ = watermark_blocks;
+  local_ = request.num_computed_tokens + arguments.num_new_computed_tokens;
+  total_ = std::min(local_ + arguments.num_external_computed_tokens, options.max_model_len);
+}
+
+Status SlotAllocation::validate(const SequenceState& state) const {
+  if (Status status = check_not_negative(arguments_); !status) return status;
+  const std::int64_t external = arguments_.num_external_computed_tokens;
+  if (arguments_.num_new_tokens == 0 && external == 0) return invalid("neither new nor external tokens");
+  if (local_ + external > options_.max_model_len) {
+    return invalid(
+        fmt::format("{} computed tokens, more than max_model_len {}", local_ + external, options_.max_model_len));
+  }
+  if (hits_ == nullptr) {
+    if (arguments_.num_new_computed_tokens == 0) return {};
+    return invalid(fmt::format("num_new_computed_tokens: {} without blocks", arguments_.num_new_computed_tokens));
+  }
+  if (!options_.enable_caching) return invalid("new_computed_blocks: caching is off");
+  if (hits_->groups.size() != coordinator_.num_groups()) {
+    return invalid(
+        fmt::format("new_computed_blocks: {} groups instead of {}", hits_->groups.size(), coordinator_.num_groups()));
+  }
+  if (state.tracked()) return invalid("new_computed_blocks: the request has blocks already");
+  return {};
+}
+
+AllocationPlan SlotAllocation::plan() const noexcept {
+  const std::int64_t main = total_ + arguments_.num_new_tokens;
+  AllocationPlan plan;
+  plan.demand.tokens = std::min(main + arguments_.num_lookahead_tokens, options_.max_model_len);
+  plan.demand.main_tokens = main;
+  plan.demand.total_computed = total_;
+  plan.demand.local_computed = local_;
+  plan.external_tokens = arguments_.num_external_computed_tokens;
+  plan.encoder_tokens = arguments_.num_encoder_tokens;
+  plan.hits = hits_;
+  return plan;
+}
+
+// The whole sequence, although only a chunk is scheduled now: what is admitted here can run to its end.
+bool SlotAllocation::whole_sequence_fits(const SequenceState& state) const {
+  AllocationPlan whole = plan();
+  whole.demand.tokens = std::min(request_.num_tokens(), options_.max_model_len);
+  whole.demand.main_tokens = whole.demand.tokens;
+  whole.demand.apply_admission_cap = true;
+  const std::int64_t need = coordinator_.blocks_to_allocate(state, whole).announced;
+  return need + watermark_ <= std::int64_t{coordinator_.pool().num_free_blocks()};
+}
+
+std::int64_t SlotAllocation::processed_tokens() const noexcept {
+  return std::max<std::int64_t>(0, total_ - request_.num_in_flight_tokens);
+}
+
+bool SlotAllocation::fits(const SequenceState& state) const {
+  if (arguments_.full_sequence_must_fit && !whole_sequence_fits(state)) return false;
+  const std::int64_t leaving = coordinator_.releasable_blocks(state, processed_tokens(), request_.num_prompt_tokens());
+  const std::int64_t free = std::int64_t{coordinator_.pool().num_free_blocks()} + leaving;
+  const std::int64_t need = coordinator_.blocks_to_allocate(state, plan()).announced;
+  return need + watermark_ + arguments_.reserved_blocks <= free;
+}
+
+AllocatedSlots SlotAllocation::run(SequenceState& state) {
+  AllocatedSlots result;
+  if (arguments_.full_sequence_must_fit && !whole_sequence_fits(state)) return result;
+  coordinator_.remove_skipped_blocks(state, processed_tokens(), request_.num_prompt_tokens());
+
+  const AllocationPlan plan = this->plan();
+  const BlockDemand need = coordinator_.blocks_to_allocate(state, plan);
+  BlockPool& pool = coordinator_.pool();
+  // What one group gives as an allowance to the others is taken from the blocks to be kept free.
+  const std::int64_t keep_free =
+      std::max<std::int64_t>(0, watermark_ + arguments_.reserved_blocks - (need.reserved - need.announced));
+  if (need.reserved + keep_free > std::int64_t{pool.num_blocks()}) return result;
+  std::optional<Reservation> reservation =
+      pool.try_reserve(static_cast<std::uint32_t>(need.reserved), static_cast<std::uint32_t>(keep_free));
+  if (!reservation) return result;
+
+  if (!coordinator_.pin_hits(request_, plan, *reservation)) {
+    result.outcome = AllocateOutcome::prefix_lost;
+    return result;
+  }
+  if (plan.hits != nullptr || plan.external_tokens > 0) {
+    coordinator_.allocate_computed_blocks(state, plan, *reservation);
+  }
+  result.new_blocks = coordinator_.allocate_new_blocks(state, plan, *reservation);
+  result.outcome = AllocateOutcome::allocated;
+  if (options_.enable_caching && !arguments_.delay_cache_blocks) {
+    coordinator_.publish(request_, state, total_ + arguments_.num_new_tokens);  // never draft tokens
+  }
+  return result;
+}
+
+}  // namespace kvpool
