@@ -25,8 +25,8 @@ inline constexpr std::int64_t kSkipSlot = -1;
 
 /// Writes token t's rows to slots[t]. A slot outside [0, num_pages * page_size) is never written: ignored, and counted
 /// in the result of the host backends (cuda reports 0). Rows of the cache's own type are copied bit by bit; others are
-/// cast: to nearest even, fp8 by stored = round(real / scale) with saturation, NaN kept. Two tokens with one slot:
-/// either may win. `slots` is memory of the backend.
+/// cast: to nearest even, fp8 by stored = round(real / scale) with saturation, NaN kept. No two tokens may
+/// name one slot. `slots` is memory of the backend.
 /// Errors: invalid_argument (scales, sizes), unsupported (no cast between the types).
 /// Returns the number of tokens ignored because their slot lies outside. O(bytes).
 [[nodiscard]] Result<std::int64_t> append(const PagedKvView& kv, const KvScales& scales, const NewRows& rows,

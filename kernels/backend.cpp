@@ -1,0 +1,90 @@
+#include "kvpool/kernels/backend.hpp"
+
+#include "kernels/cpu/row_task.hpp"
+#include "kernels/cuda/device.hpp"
+
+namespace kvpool::kernels {
+namespace {
+
+constexpr CpuTier kTiers[] = {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16};
+
+#if defined(KVPOOL_X86_TIERS)
+bool processor_has(CpuTier tier) noexcept {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  switch (tier) {
+    case CpuTier::generic: return true;
+    case CpuTier::avx2: return avx2;
+    case CpuTier::avx512: return avx512;
+    case CpuTier::avx512_bf16:
+      return avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
+  }
+  return false;
+}
+
+const TierKernels* compiled_kernels(CpuTier tier) noexcept {
+  switch (tier) {
+    case CpuTier::generic: return generic_kernels();
+    case CpuTier::avx2: return avx2_kernels();
+    case CpuTier::avx512: return avx512_kernels();
+    case CpuTier::avx512_bf16: return avx512_bf16_kernels();
+  }
+  return nullptr;
+}
+#else
+bool processor_has(CpuTier tier) noexcept { return tier == CpuTier::generic; }
+const TierKernels* compiled_kernels(CpuTier tier) noexcept {
+  return tier == CpuTier::generic ? generic_kernels() : nullptr;
+}
+#endif
+
+}  // namespace
+
+std::string_view to_string(Backend backend) noexcept {
+  switch (backend) {
+    case Backend::reference: return "reference";
+    case Backend::cpu: return "cpu";
+    case Backend::cuda: return "cuda";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(CpuTier tier) noexcept {
+  switch (tier) {
+    case CpuTier::generic: return "generic";
+    case CpuTier::avx2: return "avx2";
+    case CpuTier::avx512: return "avx512";
+    case CpuTier::avx512_bf16: return "avx512_bf16";
+  }
+  return "unknown";
+}
+
+bool tier_available(CpuTier tier) noexcept { return processor_has(tier); }
+
+const TierKernels* kernels_of(CpuTier tier) noexcept {
+  static const bool available[] = {processor_has(kTiers[0]), processor_has(kTiers[1]), processor_has(kTiers[2]),
+                                   processor_has(kTiers[3])};
+  return available[static_cast<std::size_t>(tier)] ? compiled_kernels(tier) : nullptr;
+}
+
+CpuTier best_tier() noexcept {
+  CpuTier best = CpuTier::generic;
+  for (const CpuTier tier : kTiers) {
+    if (tier_available(tier)) best = tier;
+  }
+  return best;
+}
+
+std::vector<CpuTier> available_tiers() {
+  std::vector<CpuTier> tiers;
+  for (const CpuTier tier : kTiers) {
+    if (tier_available(tier)) tiers.push_back(tier);
+  }
+  return tiers;
+}
+
+Status backend_available(Backend backend) { return backend == Backend::cuda ? cuda_available() : Status{}; }
+
+}  // namespace kvpool::kernels

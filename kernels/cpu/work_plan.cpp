@@ -1,0 +1,53 @@
+#include "kernels/cpu/work_plan.hpp"
+
+#include <algorithm>
+
+#include "kernels/cpu/row_task.hpp"
+
+namespace kvpool::kernels {
+namespace {
+
+/// Without a fixed split: long enough that merging costs nothing, short enough to share one long sequence.
+constexpr std::int64_t kDefaultSplit = 1024;
+
+void add_blocks(const StepInput& step, std::int64_t b, WorkPlan& plan) {
+  const std::int64_t group = step.group();
+  for (std::int64_t head = 0; head < group; head += kMaxTaskRows) {
+    const std::int64_t heads = std::min(kMaxTaskRows, group - head);
+    const std::int64_t per_block = std::max<std::int64_t>(1, kMaxTaskRows / heads);
+    for (std::int64_t query = 0; query < step.q_len(b); query += per_block) {
+      RowBlock block{b, query, std::min(per_block, step.q_len(b) - query), head, heads, 0, 0};
+      if (step.len(b) > 0) {
+        block.first_split = step.first_key(step.position(b, query)) / plan.split_size;
+        block.end_split = step.position(b, query + block.queries - 1) / plan.split_size + 1;
+      }
+      plan.blocks.push_back(block);
+    }
+  }
+}
+
+}  // namespace
+
+WorkPlan plan_work(const StepInput& step, int threads) {
+  WorkPlan plan;
+  plan.split_size = step.problem.fixed_split > 0 ? step.problem.fixed_split : kDefaultSplit;
+  for (std::int64_t b = 0; b < step.num_sequences(); ++b) add_blocks(step, b, plan);
+
+  const auto pieces = static_cast<std::int64_t>(plan.blocks.size()) * step.problem.num_kv_heads;
+  std::int64_t parts = 1;
+  if (threads > 1 && pieces > 0 && pieces < 2 * threads) parts = (4 * threads + pieces - 1) / pieces;
+  plan.first_slot.push_back(0);
+  for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
+    const RowBlock& block = plan.blocks[i];
+    const std::int64_t count = std::clamp<std::int64_t>(block.splits(), 1, parts);
+    for (std::int64_t part = 0; part < count; ++part) {
+      plan.items.push_back({static_cast<std::int64_t>(i), block.first_split + block.splits() * part / count,
+                            block.first_split + block.splits() * (part + 1) / count});
+    }
+    plan.cut = plan.cut || count > 1;
+    plan.first_slot.push_back(plan.first_slot.back() + block.splits());
+  }
+  return plan;
+}
+
+}  // namespace kvpool::kernels
