@@ -128,7 +128,7 @@ RetentionMask SingleTypeManager::reachable_blocks(std::int64_t /*begin*/, std::i
 
 void SingleTypeManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) {
   const std::int64_t cached = std::max<std::int64_t>(state.num_cached, 0);
-  const std::int64_t full = num_tokens / block_size();
+  const std::int64_t full = std::min(num_tokens / block_size(), state.length());
   if (cached >= full) return;
   std::array<std::int64_t, 2> boundaries{request.num_prompt_tokens() - 1, request.shared_prefix_boundary};
   const std::size_t count = request.shared_prefix_boundary != 0 ? 2 : 1;
