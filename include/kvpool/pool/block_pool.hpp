@@ -76,7 +76,10 @@ class BlockPool {
   /// 1 - free / (num_blocks - 1), in [0, 1]; 0 for a pool of one block. Wait-free, O(1).
   [[nodiscard]] double usage() const noexcept;
 
+  /// Where the blocks are, recomputed from their states; exact when no call is in progress. Wait-free,
+  /// O(num_blocks).
   [[nodiscard]] PoolCounts counts() const noexcept;
+  /// Sums of per-shard counters. Wait-free, O(shards).
   [[nodiscard]] PoolStats stats() const noexcept;
 
   /// Promises `count` blocks if at least `count + keep_free` are free, else answers empty and changes
@@ -95,12 +98,14 @@ class BlockPool {
 
   /// Adds a reference to each block. The caller knows that none of them is recycled meanwhile (it holds
   /// a reference, or is alone). The null block is ignored. False: no capacity for a free one; nothing
-  /// has changed. Lock-free.
+  /// has changed. Errors: unknown_block, ref_overflow: reported, false, nothing has changed.
+  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content.
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
 
   /// Match-and-pin: adds a reference to `block` if it still is the block of that look-up and still
   /// answers for `key`. A block without references needs one unit of `reservation`; one that has
-  /// references needs none. False: recycled since, or the reservation is used up; nothing has changed.
+  /// references, or waits for a fence, needs none. False: recycled since, or the reservation is used up;
+  /// nothing has changed.
   /// The null block is always pinned, without effect. Lock-free, O(1).
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, Reservation& reservation);
 
@@ -115,6 +120,9 @@ class BlockPool {
   /// reference can be found and pinned at once, but is handed out only after advance_fence(value) with
   /// value >= fence. A fence that has passed already is no fence. Lock-free.
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
+
+  /// free_blocks with the check of generation and pool: errors stale_handle and foreign_handle besides.
+  bool free_blocks(std::span<const BlockHandle> blocks);
 
   /// Announces that all work up to step `value` is done. Values only grow; a smaller one changes nothing.
   /// Moves a bounded number of blocks into the free order; the rest follows with later calls, and at once
@@ -136,7 +144,9 @@ class BlockPool {
 
   /// Makes a referenced block answer for `key`, whose prefix is `covered_tokens` long. A block without a
   /// primary key gets it as primary, else as a secondary one; a key the block already has is no change.
-  /// True when the key was new for this block and kept (see DuplicatePolicy). Lock-free.
+  /// True when the key was new for this block and kept (see DuplicatePolicy). False without effect also for
+  /// a block that nobody references, while another holder of a shared block is writing its first key, and
+  /// when the index is full (PoolStats::index_full). Lock-free.
   /// Announces nothing: the caller describes what it stored (append_event) before it publishes.
   bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
 

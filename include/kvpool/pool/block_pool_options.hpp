@@ -31,6 +31,11 @@ struct BlockPoolOptions {
   std::uint32_t num_shards = 0;  ///< 0: min(CPUs, 8); 1: one exact order over all blocks
   bool enable_events = false;
   RemovalEvents removal_events = RemovalEvents::each_copy;
+  /// Slots of one order ring, a power of two; three rings per shard. 0: four times num_blocks with up to two
+  /// shards, less with more of them. A full ring costs cached content (PoolStats::ring_full), never blocks.
+  std::uint32_t ring_slots = 0;
+  /// Buckets of the index, seven keys each. 0: half of num_blocks.
+  std::uint32_t index_buckets = 0;
 };
 
 }  // namespace kvpool

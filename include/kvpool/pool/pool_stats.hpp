@@ -28,6 +28,8 @@ struct PoolStats {
   std::uint64_t ring_full = 0;            ///< rare: content dropped because an order had no slot left
   std::uint64_t dead_slots = 0;           ///< rare: slots killed by a consumer that passed a producer
   std::uint64_t stolen_blocks = 0;        ///< taken from another shard
+  std::uint64_t index_full = 0;           ///< rare: keys refused because the index had no slot left
+  std::uint64_t rescans = 0;              ///< rare: an allocation looked everywhere and had to look again
 };
 
 }  // namespace kvpool

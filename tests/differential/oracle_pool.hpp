@@ -1,4 +1,5 @@
-// A pool that is as simple as the rules: one list of free blocks, one map of keys, one mutex.
+// The oracle: a pool as simple as the rules, with one list of free blocks, one map of keys and one mutex.
+// It shares no code with the pool it judges.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +22,11 @@
 
 namespace kvpool {
 
-class QueuePool {
+class OraclePool {
  public:
   enum class Fault { none, unknown_block, double_free, ref_overflow };
 
-  explicit QueuePool(const BlockPoolOptions& options) : options_(options), blocks_(options.num_blocks) {
+  explicit OraclePool(const BlockPoolOptions& options) : options_(options), blocks_(options.num_blocks) {
     if (options.num_blocks == 0) throw std::invalid_argument("a pool needs at least one block");
     for (std::uint32_t id = 1; id < options.num_blocks; ++id) push_back(id);
   }
@@ -37,7 +38,8 @@ class QueuePool {
 
   bool reserve(std::uint32_t count, std::uint32_t keep_free) {
     const std::lock_guard lock(mutex_);
-    if (std::uint64_t{free_count()} < std::uint64_t{count} + keep_free) drain(blocks_.size());
+    drain(kFencePortion);
+    if (std::uint64_t{free_count()} < std::uint64_t{count} + keep_free) drain_all();
     if (std::uint64_t{free_count()} < std::uint64_t{count} + keep_free) {
       ++stats_.refused_allocations;
       return false;
@@ -70,6 +72,14 @@ class QueuePool {
   /// Adds references; a free block takes one unit of the free capacity.
   bool touch(std::span<const BlockId> ids, Fault& fault) {
     const std::lock_guard lock(mutex_);
+    drain(kFencePortion);
+    if (could_touch(ids, fault)) return apply_touch(ids);
+    if (fault != Fault::none) return false;
+    drain_all();
+    return could_touch(ids, fault) && apply_touch(ids);
+  }
+
+  bool could_touch(std::span<const BlockId> ids, Fault& fault) const {
     std::set<std::uint32_t> newly_used;
     for (const BlockId id : ids) {
       if (id.value() >= blocks_.size()) fault = Fault::unknown_block;
@@ -78,7 +88,10 @@ class QueuePool {
       if (!id_is_null(id) && block.refs >= kMaxRefs) fault = Fault::ref_overflow;
       if (!id_is_null(id) && block.queued) newly_used.insert(id.value());
     }
-    if (fault != Fault::none || newly_used.size() > free_count()) return false;
+    return fault == Fault::none && newly_used.size() <= free_count();
+  }
+
+  bool apply_touch(std::span<const BlockId> ids) {
     for (const BlockId id : ids) {
       if (!id_is_null(id)) take_reference(id.value());
     }
@@ -111,11 +124,12 @@ class QueuePool {
         continue;
       }
       Block& block = blocks_[id.value()];
+      block.fence = std::max(block.fence, fence);
       if (--block.refs > 0) continue;
       ++stats_.released_blocks;
-      if (fence > fence_passed_) {
+      if (block.fence > fence_passed_) {
         block.fenced = true;
-        fenced_.emplace_back(fence, id.value());
+        fenced_.push_back(id.value());
       } else if (goes_left(block)) {
         front.push_back(id.value());
       } else {
@@ -129,7 +143,7 @@ class QueuePool {
   void advance_fence(std::uint64_t value) {
     const std::lock_guard lock(mutex_);
     fence_passed_ = std::max(fence_passed_, value);
-    drain(blocks_.size());
+    drain(kFencePortion);
   }
 
   std::optional<std::pair<BlockId, std::uint16_t>> find(const BlockKey& key) const {
@@ -176,6 +190,7 @@ class QueuePool {
 
   bool reset() {
     const std::lock_guard lock(mutex_);
+    drain_all();
     if (order_.size() + 1 != blocks_.size() || reserved_ != 0) return false;
     index_.clear();
     for (Block& block : blocks_) {
@@ -191,6 +206,7 @@ class QueuePool {
     std::uint16_t generation = 0;
     bool queued = false;
     bool fenced = false;
+    std::uint64_t fence = 0;  ///< the highest that any holder named
     std::list<std::uint32_t>::iterator place;
     std::vector<BlockKey> keys;  ///< primary first
     std::int64_t covered = 0;
@@ -238,6 +254,7 @@ class QueuePool {
   }
 
   static constexpr std::uint32_t kMaxRefs = 65'534;
+  static constexpr std::size_t kFencePortion = 64;
 
  private:
   static bool id_is_null(BlockId id) { return id == kNullBlock; }
@@ -259,24 +276,30 @@ class QueuePool {
   void take_reference(std::uint32_t id) {
     Block& block = blocks_[id];
     if (block.queued) order_.erase(block.place);
-    if (block.fenced) std::erase_if(fenced_, [id](const auto& entry) { return entry.second == id; });
+    if (block.fenced) fenced_.remove(id);
     block.queued = block.fenced = false;
     ++block.refs;
   }
 
-  /// Moves every block whose fence has passed into the order, as releases of one block each.
+  /// Moves blocks whose fence has passed from the front of the waiting ones into the order, one by one.
   void drain(std::size_t limit) {
-    for (auto it = fenced_.begin(); it != fenced_.end() && limit > 0;) {
-      if (it->first > fence_passed_) {
-        ++it;
-        continue;
-      }
-      const std::uint32_t id = it->second;
-      it = fenced_.erase(it);
-      blocks_[id].fenced = false;
-      goes_left(blocks_[id]) ? push_front(id) : push_back(id);
-      --limit;
+    for (; limit > 0 && !fenced_.empty() && blocks_[fenced_.front()].fence <= fence_passed_; --limit) {
+      const std::uint32_t id = fenced_.front();
+      fenced_.pop_front();
+      unfence(id);
     }
+  }
+  /// The same for all of them, also those behind a later fence, by number.
+  void drain_all() {
+    drain(blocks_.size());
+    fenced_.remove_if([this](std::uint32_t id) { return blocks_[id].fence <= fence_passed_; });
+    for (std::uint32_t id = 1; id < blocks_.size(); ++id) {
+      if (blocks_[id].fenced && blocks_[id].fence <= fence_passed_) unfence(id);
+    }
+  }
+  void unfence(std::uint32_t id) {
+    blocks_[id].fenced = false;
+    goes_left(blocks_[id]) ? push_front(id) : push_back(id);
   }
 
   bool forget(const BlockKey& key, std::uint32_t id) {
@@ -307,7 +330,7 @@ class QueuePool {
   mutable std::mutex mutex_;
   std::vector<Block> blocks_;
   std::list<std::uint32_t> order_;
-  std::list<std::pair<std::uint64_t, std::uint32_t>> fenced_;
+  std::list<std::uint32_t> fenced_;  ///< in the order of their release
   std::uint64_t fence_passed_ = 0;
   std::unordered_map<BlockKey, std::vector<std::uint32_t>> index_;
   std::uint32_t reserved_ = 0;

@@ -1,0 +1,52 @@
+// A key as machine words: what the block's line stores, what look-ups compare.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "kvpool/block/block_hash.hpp"
+
+namespace kvpool {
+
+struct KeyWords {
+  std::array<std::uint64_t, 4> digest{};
+  std::uint32_t shape = 0;  ///< group:26 | digest bytes:6
+
+  static constexpr unsigned kSizeBits = 6;
+  static constexpr std::uint32_t kMaxGroup = (1U << (32U - kSizeBits)) - 1;
+
+  KeyWords() noexcept = default;
+  explicit KeyWords(const BlockKey& key) noexcept
+      : shape((key.group.value() << kSizeBits) | (key.hash.size & ((1U << kSizeBits) - 1))) {
+    static_assert(sizeof digest == BlockHash::kMaxBytes);
+    std::memcpy(digest.data(), key.hash.bytes.data(), sizeof digest);
+  }
+
+  [[nodiscard]] BlockKey key() const noexcept {
+    BlockKey result;
+    std::memcpy(result.hash.bytes.data(), digest.data(), sizeof digest);
+    result.hash.size = static_cast<std::uint8_t>(shape & ((1U << kSizeBits) - 1));
+    result.group = GroupId{shape >> kSizeBits};
+    return result;
+  }
+
+  /// 64 well-mixed bits. Digests are uniform already, but nothing forces callers to use digests.
+  [[nodiscard]] std::uint64_t mixed() const noexcept {
+    std::uint64_t bits =
+        fold(digest[0] ^ 0x9e3779b97f4a7c15ULL, digest[1] ^ (std::uint64_t{shape} * 0xd1342543de82ef95ULL));
+    bits ^= fold(digest[2] ^ 0xa0761d6478bd642fULL, digest[3] ^ 0xe7037ed1a0b428dbULL);
+    return fold(bits, 0x8ebc6af09c88c6e3ULL);
+  }
+
+  friend bool operator==(const KeyWords&, const KeyWords&) noexcept = default;
+
+ private:
+  static std::uint64_t fold(std::uint64_t a, std::uint64_t b) noexcept {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = static_cast<Wide>(a) * b;
+    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
+  }
+};
+
+}  // namespace kvpool

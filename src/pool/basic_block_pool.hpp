@@ -1,0 +1,188 @@
+// The pool itself, over a choice of atomic type: std::atomic is shipped, a scheduler's atomic is checked.
+//
+// This class joins the parts: state words (block/), free order and fences (queue/), index (prefix/),
+// capacity, secondary keys, events. The rules of joining them:
+//   1. capacity is reserved before a block is taken, and credited after it can be reached;
+//   2. content ends by one exchange on the state word, and who wins it erases the index entries;
+//   3. index entries stand before HASHED is set, and are verified against the block after it is pinned.
+// docs/protocol.md has the table of states, the races and their winners, and the pairs of the tags [S1].
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "block/block_protocol.hpp"
+#include "block/key_words.hpp"
+#include "kvpool/block/block_snapshot.hpp"
+#include "kvpool/foundation/contract.hpp"
+#include "kvpool/pool/block_pool.hpp"
+#include "pool/capacity.hpp"
+#include "pool/event_log.hpp"
+#include "pool/placement.hpp"
+#include "pool/pool_layout.hpp"
+#include "pool/secondary_keys.hpp"
+#include "pool/shard_counters.hpp"
+#include "prefix/prefix_index.hpp"
+#include "queue/fence_queue.hpp"
+#include "queue/shard_order.hpp"
+
+namespace kvpool {
+
+/// Same operations as BlockPool, see there; a reservation is a plain number of units here.
+template <template <class> class Atom = std::atomic, class Placement = CurrentCpu>
+class BasicBlockPool {
+ public:
+  /// Blocks whose fence has passed are moved into the order in portions of this size.
+  static constexpr std::size_t kFencePortion = 64;
+
+  explicit BasicBlockPool(const BlockPoolOptions& options);
+  ~BasicBlockPool();
+  BasicBlockPool(const BasicBlockPool&) = delete;
+  BasicBlockPool& operator=(const BasicBlockPool&) = delete;
+
+  [[nodiscard]] const BlockPoolOptions& options() const noexcept { return options_; }
+  [[nodiscard]] std::uint32_t num_blocks() const noexcept { return protocol_.size(); }
+
+  // capacity
+  [[nodiscard]] std::uint32_t num_free_blocks() const noexcept;
+  [[nodiscard]] PoolCounts counts() const noexcept;
+  [[nodiscard]] PoolStats stats() const noexcept;
+  [[nodiscard]] bool try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
+  void give_back(std::uint32_t count) noexcept { capacity_.credit(count); }
+
+  // references
+  void allocate(std::span<BlockId> out);
+  [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
+  [[nodiscard]] bool touch(std::span<const BlockId> blocks);
+  [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, std::uint32_t& units);
+  bool free_blocks(std::span<const BlockId> blocks);
+  bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
+  bool free_blocks(std::span<const BlockHandle> blocks);
+  void advance_fence(std::uint64_t value);
+
+  // content
+  [[nodiscard]] std::optional<BlockHandle> find(const BlockKey& key) const;
+  [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
+  void prefetch(const BlockKey& key) const noexcept { index_.prefetch(KeyWords(key).mixed()); }
+  bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
+  bool unpublish(BlockId block);
+  bool evict_blocks(std::span<const BlockId> blocks);
+  void move_block_hashes(BlockId source, BlockId target);
+  [[nodiscard]] bool reset_prefix_cache();
+  [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
+  [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
+  [[nodiscard]] bool has_key(BlockId block, const BlockKey& key) const;
+  [[nodiscard]] bool is_block_writable(BlockId block) const noexcept;
+  [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;
+  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;
+
+  // events
+  void append_event(KVEvent event);
+  [[nodiscard]] std::vector<KVEvent> take_events() { return events_.take(); }
+
+  // inspection, alone
+  [[nodiscard]] BlockSnapshot snapshot(BlockId block) const;
+  [[nodiscard]] std::vector<BlockId> free_order() const;
+  [[nodiscard]] std::size_t num_cached_keys() const;
+  [[nodiscard]] Status check_invariants() const;
+
+ private:
+  using Protocol = BlockProtocol<Atom>;
+  using Order = ShardOrder<Atom>;
+  using Fences = FenceQueue<Atom>;
+  using Secondaries = SecondaryKeys<Atom>;
+  struct Shard {
+    Shard(std::uint32_t number, const PoolLayout& layout, TicketCodec codec)
+        : order(number, layout.ring_slots, codec) {}
+    Order order;
+    ShardCounters<Atom> counters;
+  };
+  struct KeptKey {
+    KeyWords key;
+    std::uint32_t version;
+  };
+  struct Match {
+    BlockHandle handle;
+    std::uint64_t ordinal = 0;
+    bool found = false;
+  };
+
+  [[nodiscard]] Shard& here() noexcept {
+    return layout_.shards == 1 ? *shards_[0] : *shards_[Placement::hint() % layout_.shards];
+  }
+  [[nodiscard]] bool known(BlockId block, const char* function) const;
+  void report(ContractBreach breach, const char* function, BlockId block) const;
+  [[nodiscard]] BlockHandle handle_of(std::uint32_t block, BlockState state) const noexcept {
+    return {BlockId{block}, state.generation(), number_};
+  }
+  [[nodiscard]] ReleaseTarget target() const noexcept {
+    return options_.free_order == FreeOrder::append ? ReleaseTarget::order : ReleaseTarget::order_if_hashed;
+  }
+
+  // references
+  template <class OnClaimed>
+  std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, PoolStats& delta, OnClaimed&& on_claimed);
+  std::size_t pop_stack(Shard& shard, std::span<std::uint32_t> out);
+  bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, std::uint32_t& uncredited);
+  [[nodiscard]] bool take_from_stacks(std::uint32_t block, std::uint64_t units);
+  enum class Touch { done, no_capacity, gone };
+  [[nodiscard]] Touch touch_one(std::uint32_t block, std::uint64_t& units);
+  [[nodiscard]] bool touchable(std::span<const BlockId> blocks, std::vector<std::uint32_t>& free) const;
+
+  // fences
+  [[nodiscard]] Fences* fences() const noexcept { return fences_.load(std::memory_order_acquire); }  // [L1]
+  Fences& install_fences();
+  void unfence(std::uint32_t block, std::uint32_t ticket);
+  void drain_fences(Fences& fences, std::size_t limit, bool walk);
+
+  // content
+  [[nodiscard]] Match match_value(std::uint32_t value, const KeyWords& key) const;
+  [[nodiscard]] Match match(const KeyWords& key, std::uint64_t hash) const;
+  [[nodiscard]] bool carries(std::uint32_t block, const KeyWords& key, BlockState state) const;
+  struct Copies {
+    bool any = false;
+    std::uint64_t next_ordinal = 0;
+  };
+  [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash) const;
+  [[nodiscard]] bool register_key(std::uint32_t block, const KeyWords& key, std::uint64_t covered, bool keep_duplicate,
+                                  PoolStats& delta);
+  [[nodiscard]] bool register_secondary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
+                                        std::uint64_t ordinal, std::uint32_t version, PoolStats& delta);
+  bool take_content(std::uint32_t block, RemovedKeys* removed);
+  void erase_keys(std::uint32_t block, const KeyWords& primary, std::uint32_t slot, RemovedKeys* removed);
+  void sweep_secondaries(Secondaries& store, std::uint32_t block, RemovedKeys* removed);
+  [[nodiscard]] std::vector<KeyWords> secondary_keys(std::uint32_t block) const;
+  void note_removal(const KeyWords& key, RemovedKeys* removed) const;
+  [[nodiscard]] Secondaries* secondaries() const noexcept {
+    return secondaries_.load(std::memory_order_acquire);  // [L1]
+  }
+  Secondaries& install_secondaries();
+  [[nodiscard]] RemovedKeys* collector(RemovedKeys& removed) const noexcept {
+    return options_.enable_events ? &removed : nullptr;
+  }
+
+  BlockPoolOptions options_;
+  PoolLayout layout_;
+  TicketCodec codec_;
+  std::uint16_t number_;
+  Protocol protocol_;
+  PrefixIndex<Atom> index_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  Atom<Fences*> fences_{nullptr};
+  Atom<Secondaries*> secondaries_{nullptr};
+  Capacity<Atom> capacity_;
+  alignas(kCacheLineBytes) EventLog<Atom> events_;
+};
+
+}  // namespace kvpool
+
+#include "pool/pool_content.hpp"
+#include "pool/pool_fences.hpp"
+#include "pool/pool_inspection.hpp"
+#include "pool/pool_references.hpp"

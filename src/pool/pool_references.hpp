@@ -1,0 +1,349 @@
+// BasicBlockPool: capacity, taking and giving references.
+#pragma once
+
+#include "pool/basic_block_pool.hpp"
+
+namespace kvpool {
+
+template <template <class> class Atom, class Placement>
+BasicBlockPool<Atom, Placement>::BasicBlockPool(const BlockPoolOptions& options)
+    : options_(options),
+      layout_(PoolLayout::of(options)),
+      codec_(layout_.shards),
+      number_(next_pool_number()),
+      protocol_(options.num_blocks),
+      index_(layout_.index_buckets),
+      capacity_(options.num_blocks - 1) {
+  std::uint64_t first = 1;
+  for (std::uint32_t number = 0; number < layout_.shards; ++number) {
+    shards_.push_back(std::make_unique<Shard>(number, layout_, codec_));
+    const std::uint64_t end = 1 + (std::uint64_t{options.num_blocks - 1} * (number + 1) / layout_.shards);
+    typename Order::Stack::Chain chain;
+    for (; first < end; ++first) chain.append(protocol_, static_cast<std::uint32_t>(first));
+    shards_.back()->order.stack().push(protocol_, chain);
+  }
+}
+
+template <template <class> class Atom, class Placement>
+BasicBlockPool<Atom, Placement>::~BasicBlockPool() {
+  delete fences_.load(std::memory_order_acquire);       // [L1]
+  delete secondaries_.load(std::memory_order_acquire);  // [L1]
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::known(BlockId block, const char* function) const {
+  if (block.value() < num_blocks()) return true;
+  report(ContractBreach::unknown_block, function, block);
+  return false;
+}
+
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::report(ContractBreach breach, const char* function, BlockId block) const {
+  std::string detail = std::string(function) + ": block " + std::to_string(block.value()) + " of a pool of " +
+                       std::to_string(num_blocks());
+  if (block.value() < num_blocks()) {
+    const BlockState state = protocol_.state(block.value());
+    detail += ", references " + std::to_string(state.refs()) + ", generation " + std::to_string(state.generation());
+  }
+  report_contract_violation({breach, std::move(detail)});
+}
+
+template <template <class> class Atom, class Placement>
+std::uint32_t BasicBlockPool<Atom, Placement>::num_free_blocks() const noexcept {
+  return static_cast<std::uint32_t>(capacity_.free());
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::try_reserve(std::uint32_t count, std::uint32_t keep_free) {
+  Fences* const waiting = fences();
+  if (waiting != nullptr) drain_fences(*waiting, kFencePortion, false);
+  if (capacity_.reserve(count, keep_free)) return true;
+  if (waiting != nullptr) {
+    drain_fences(*waiting, num_blocks(), true);
+    if (capacity_.reserve(count, keep_free)) return true;
+  }
+  PoolStats delta;
+  delta.refused_allocations = 1;
+  here().counters.add(delta);
+  return false;
+}
+
+template <template <class> class Atom, class Placement>
+std::size_t BasicBlockPool<Atom, Placement>::pop_stack(Shard& shard, std::span<std::uint32_t> out) {
+  const std::size_t popped = shard.order.stack().pop(protocol_, out);
+  for (const std::uint32_t block : out.first(popped)) protocol_.claim_owned(block);
+  return popped;
+}
+
+/// One round over all places where free blocks stand, own shard first.
+template <template <class> class Atom, class Placement>
+template <class OnClaimed>
+std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span<std::uint32_t> out, PoolStats& delta,
+                                                          OnClaimed&& on_claimed) {
+  std::size_t got = pop_stack(home, out);
+  const auto steal_stacks = [&](std::int64_t above) {
+    for (auto& shard : shards_) {
+      if (got == out.size()) return;
+      if (shard.get() == &home || shard->order.stack().count_hint() <= above) continue;
+      const std::size_t popped = pop_stack(*shard, out.subspan(got));
+      delta.stolen_blocks += popped;
+      got += popped;
+    }
+  };
+  const auto claim_rings = [&](Shard& shard) {
+    OrderIncidents incidents;
+    const std::size_t before = got;
+    for (const auto role : {Order::old_role, Order::mid_role, Order::young_role}) {
+      if (got == out.size()) break;
+      got += shard.order.claim(protocol_, role, out.subspan(got), incidents, on_claimed);
+    }
+    delta.dead_slots += incidents.dead_slots;
+    return got - before;
+  };
+  if (got < out.size() && layout_.shards > 1) steal_stacks(num_blocks() / 16);
+  if (got < out.size()) claim_rings(home);
+  if (got == out.size() || layout_.shards == 1) return got;
+  for (auto& shard : shards_) {
+    if (shard.get() != &home && got < out.size()) delta.stolen_blocks += claim_rings(*shard);
+  }
+  if (got < out.size()) steal_stacks(std::int64_t{-1} - num_blocks());  // a count is a hint: look at every stack
+  return got;
+}
+
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
+  Shard& home = here();
+  PoolStats delta;
+  RemovedKeys removed;
+  const auto on_claimed = [&](std::uint32_t block) {
+    const auto& line = protocol_.line(block);
+    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
+    ++delta.evicted_blocks;
+  };
+  std::array<std::uint32_t, 64> batch;
+  for (std::size_t done = 0; done < out.size();) {
+    const std::size_t wanted = std::min(batch.size(), out.size() - done);
+    const std::size_t got = collect_once(home, std::span(batch).first(wanted), delta, on_claimed);
+    if (got == 0) ++delta.rescans;
+    for (std::size_t i = 0; i < got; ++i) out[done + i] = BlockId{batch[i]};
+    done += got;
+  }
+  events_.append_removals(std::move(removed));
+  delta.allocated_blocks = out.size();
+  home.counters.add(delta);
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::get_new_blocks(std::span<BlockId> out) {
+  const std::size_t count = std::min<std::size_t>(out.size(), num_blocks());  // more than all is refused as such
+  if (!try_reserve(static_cast<std::uint32_t>(count))) return false;
+  allocate(out);
+  return true;
+}
+
+/// Gives back one reference of each block. `uncredited` counts the blocks that became free; the caller
+/// credits them, since they can be reached now.
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
+                                              std::uint32_t& uncredited) {
+  Shard& home = here();
+  Fences* const waiting = fence != nullptr ? &install_fences() : fences();
+  std::uint32_t expected = 0;
+  for (const BlockId block : blocks) {
+    if (block.value() >= num_blocks()) continue;
+    const BlockState state = protocol_.state(block.value());
+    expected += state.refs() == 1 && (state.hashed() || target() == ReleaseTarget::order) ? 1U : 0U;
+  }
+  if (waiting != nullptr) expected = 0;  // blocks may have to wait: positions are taken one by one
+
+  bool good = true;
+  PoolStats delta;
+  OrderIncidents incidents;
+  RemovedKeys removed;
+  std::uint32_t ordered = 0;
+  typename Order::Stack::Chain blank;
+  const auto on_drop = [&](std::uint32_t block) {
+    const auto& line = protocol_.line(block);
+    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
+  };
+  {
+    typename Order::Tickets tickets(home.order, expected);
+    for (const BlockId id : blocks) {
+      const std::uint32_t block = id.value();
+      if (id == kNullBlock) continue;
+      if (block >= num_blocks()) {
+        report(ContractBreach::unknown_block, "free_blocks", id);
+        good = false;
+        continue;
+      }
+      ReleaseOutcome outcome{};
+      if (waiting != nullptr && fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
+      if (waiting != nullptr && waiting->must_wait(block)) {
+        typename Fences::Tickets fence_tickets(*waiting);
+        outcome = protocol_.release(block, ReleaseTarget::fence, fence_tickets);
+        if (outcome == ReleaseOutcome::fenced) fence_tickets.settle(protocol_, block);
+      } else {
+        outcome = protocol_.release(block, target(), tickets);
+      }
+      switch (outcome) {
+        case ReleaseOutcome::not_referenced:
+          report(ContractBreach::double_free, "free_blocks", id);
+          good = false;
+          break;
+        case ReleaseOutcome::ordered:
+          tickets.settle(protocol_, block, incidents, on_drop);
+          ++ordered;
+          break;
+        case ReleaseOutcome::blank: blank.append(protocol_, block); break;
+        case ReleaseOutcome::fenced: ++delta.released_blocks; break;
+        case ReleaseOutcome::still_referenced: break;
+      }
+    }
+  }
+  home.order.stack().push(protocol_, blank);
+  home.order.compact(protocol_, ordered, incidents, on_drop);
+  uncredited = ordered + blank.size();
+  events_.append_removals(std::move(removed));
+  delta.released_blocks += uncredited;
+  delta.dead_slots = incidents.dead_slots;
+  delta.ring_full = incidents.ring_full;
+  home.counters.add(delta);
+  return good;
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> blocks) {
+  std::uint32_t uncredited = 0;
+  const bool good = release(blocks, nullptr, uncredited);
+  capacity_.credit(uncredited);
+  return good;
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> blocks, std::uint64_t fence) {
+  std::uint32_t uncredited = 0;
+  const bool good = release(blocks, &fence, uncredited);
+  capacity_.credit(uncredited);
+  return good;
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockHandle> blocks) {
+  bool good = true;
+  std::vector<BlockId> ids;
+  ids.reserve(blocks.size());
+  for (const BlockHandle& block : blocks) {
+    if (block.is_null()) continue;
+    const bool foreign = block.pool != number_;
+    if (foreign || block.id.value() >= num_blocks() || handle(block.id).generation != block.generation) {
+      report(foreign                            ? ContractBreach::foreign_handle
+             : block.id.value() >= num_blocks() ? ContractBreach::unknown_block
+                                                : ContractBreach::stale_handle,
+             "free_blocks", block.id);
+      good = false;
+      continue;
+    }
+    ids.push_back(block.id);
+  }
+  return free_blocks(std::span<const BlockId>(ids)) && good;
+}
+
+/// Whether every block can take a reference; collects those that are free, each once.
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::touchable(std::span<const BlockId> blocks,
+                                                std::vector<std::uint32_t>& free) const {
+  free.clear();
+  for (const BlockId block : blocks) {
+    if (!known(block, "touch")) return false;
+    const BlockState state = protocol_.state(block.value());
+    if (block == kNullBlock) continue;
+    if (state.refs() >= BlockState::kMaxRefs) {
+      report(ContractBreach::ref_overflow, "touch", block);
+      return false;
+    }
+    if (state.refs() == 0 && !state.fenced()) free.push_back(block.value());
+  }
+  std::sort(free.begin(), free.end());
+  free.erase(std::unique(free.begin(), free.end()), free.end());
+  return true;
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::touch(std::span<const BlockId> blocks) {
+  std::vector<std::uint32_t> free;
+  Fences* const waiting = fences();
+  if (waiting != nullptr) drain_fences(*waiting, kFencePortion, false);
+  if (!touchable(blocks, free)) return false;
+  if (!capacity_.reserve(free.size())) {
+    if (waiting == nullptr) return false;
+    drain_fences(*waiting, num_blocks(), true);
+    if (!touchable(blocks, free) || !capacity_.reserve(free.size())) return false;
+  }
+  std::uint64_t units = free.size();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (touch_one(blocks[i].value(), units) == Touch::done) continue;
+    // Another thread took or freed one of the blocks meanwhile: undo, so that nothing has changed.
+    std::uint32_t uncredited = 0;
+    release(blocks.first(i), nullptr, uncredited);
+    capacity_.credit(uncredited + units);
+    return false;
+  }
+  capacity_.credit(units);
+  return true;
+}
+
+template <template <class> class Atom, class Placement>
+typename BasicBlockPool<Atom, Placement>::Touch BasicBlockPool<Atom, Placement>::touch_one(std::uint32_t block,
+                                                                                           std::uint64_t& units) {
+  if (block == kNullBlock.value()) return Touch::done;
+  BlockState seen = protocol_.state(block);
+  for (;;) {
+    if (seen.refs() >= BlockState::kMaxRefs) return Touch::gone;
+    const bool needs_unit = seen.refs() == 0 && !seen.fenced();
+    if (needs_unit && units == 0) {
+      if (!capacity_.reserve(1)) return Touch::no_capacity;
+      ++units;
+    }
+    if (seen.blank_free()) {  // on a stack: it cannot be taken out of the middle by its state word
+      if (!take_from_stacks(block, units)) return Touch::gone;
+      --units;
+      return Touch::done;
+    }
+    if (protocol_.try_reference(block, seen)) {
+      if (needs_unit) --units;
+      return Touch::done;
+    }
+  }
+}
+
+/// Takes one blank block out of whatever stack it is on, for a caller who has `units` reserved, at least one.
+/// Blocks above it are popped and pushed back; each is covered by a reserved unit while it is in hand, so
+/// nobody is made to wait. O(stack).
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::take_from_stacks(std::uint32_t block, std::uint64_t units) {
+  bool found = false;
+  for (auto& shard : shards_) {
+    typename Order::Stack& stack = shard->order.stack();
+    typename Order::Stack::Chain above;
+    std::uint64_t extra = 0;  // units held beside the caller's
+    std::array<std::uint32_t, 1> popped{};
+    while (!found) {
+      if (above.size() + 1 > units + extra) {
+        if (!capacity_.reserve(1)) break;
+        ++extra;
+      }
+      if (stack.pop(protocol_, popped) == 0) break;
+      found = popped[0] == block;
+      if (!found) above.append(protocol_, popped[0]);
+    }
+    stack.push(protocol_, above);
+    capacity_.credit(extra);
+    if (found) {
+      protocol_.reference_owned(block);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace kvpool

@@ -1,0 +1,177 @@
+// Further keys of a block beside the one in its line: rare, so kept apart and created on first use.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "block/key_words.hpp"
+#include "foundation/aligned_array.hpp"
+
+namespace kvpool {
+
+/// Records of secondary keys, numbered from 0, with a free list, and one list of records per block.
+///
+/// A record is valid while its block is HASHED and the block's registration is the one the record was made
+/// for. Records are recycled; `stamp` is odd while a record is free and lets a reader notice that it read
+/// two lives of one record.
+template <template <class> class Atom>
+class SecondaryKeys {
+ public:
+  static constexpr std::uint32_t kNone = 0xffffffffU;
+
+  struct Record {
+    Atom<std::uint64_t> digest[4]{};
+    Atom<std::uint64_t> ordinal{0};
+    Atom<std::uint32_t> shape{0};
+    Atom<std::uint32_t> block{0};
+    Atom<std::uint32_t> version{0};   ///< registration of the block that the key belongs to
+    Atom<std::uint32_t> slot{0};      ///< position in the index
+    Atom<std::uint32_t> next{kNone};  ///< of the block's list, or of the free list
+    Atom<std::uint32_t> stamp{1};
+  };
+
+  /// What a reader sees of a valid record.
+  struct View {
+    KeyWords key;
+    std::uint32_t block = 0;
+    std::uint32_t version = 0;
+    std::uint64_t ordinal = 0;
+  };
+
+  explicit SecondaryKeys(std::uint32_t num_blocks) : heads_(num_blocks) {
+    for (auto& head : heads_) head.store(kNone, std::memory_order_relaxed);
+  }
+  SecondaryKeys(const SecondaryKeys&) = delete;
+  SecondaryKeys& operator=(const SecondaryKeys&) = delete;
+  ~SecondaryKeys() {
+    for (auto& chunk : chunks_) delete chunk.load(std::memory_order_acquire);  // [K7]
+  }
+
+  /// A record for the caller alone; empty when the number space is used up. Lock-free.
+  [[nodiscard]] std::optional<std::uint32_t> acquire() {
+    std::uint64_t top = free_.load(std::memory_order_acquire);  // [K6]
+    while (index_of(top) != kNone) {
+      const std::uint32_t next = record(index_of(top)).next.load(std::memory_order_relaxed);
+      if (free_.compare_exchange_weak(top, raised(top, next), std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {  // [K6]
+        return index_of(top);
+      }
+    }
+    const std::uint32_t number = used_.fetch_add(1, std::memory_order_relaxed);
+    if (number >= kMaxRecords) return std::nullopt;
+    install_chunk(chunk_of(number));
+    return number;
+  }
+
+  /// Fills a record of the caller and makes it readable.
+  void fill(std::uint32_t number, const View& view) noexcept {
+    Record& r = record(number);
+    for (std::size_t i = 0; i < 4; ++i) r.digest[i].store(view.key.digest[i], std::memory_order_release);  // [K4]
+    r.shape.store(view.key.shape, std::memory_order_release);                                              // [K4]
+    r.ordinal.store(view.ordinal, std::memory_order_release);                                              // [K4]
+    r.block.store(view.block, std::memory_order_release);                                                  // [K4]
+    r.version.store(view.version, std::memory_order_release);                                              // [K4]
+    r.stamp.store(r.stamp.load(std::memory_order_relaxed) + 1, std::memory_order_release);                 // [K5]
+  }
+
+  /// A consistent copy, or empty when the record is free or was recycled meanwhile. Wait-free.
+  [[nodiscard]] std::optional<View> read(std::uint32_t number) const noexcept {
+    const Record& r = record(number);
+    const std::uint32_t stamp = r.stamp.load(std::memory_order_acquire);  // [K5]
+    if ((stamp & 1U) != 0) return std::nullopt;
+    View view;
+    for (std::size_t i = 0; i < 4; ++i) view.key.digest[i] = r.digest[i].load(std::memory_order_acquire);  // [K4]
+    view.key.shape = r.shape.load(std::memory_order_acquire);                                              // [K4]
+    view.ordinal = r.ordinal.load(std::memory_order_acquire);                                              // [K4]
+    view.block = r.block.load(std::memory_order_acquire);                                                  // [K4]
+    view.version = r.version.load(std::memory_order_acquire);                                              // [K4]
+    if (r.stamp.load(std::memory_order_relaxed) != stamp) return std::nullopt;                             // [K5]
+    return view;
+  }
+
+  void set_slot(std::uint32_t number, std::uint32_t slot) noexcept {
+    record(number).slot.store(slot, std::memory_order_relaxed);  // [K3]
+  }
+  [[nodiscard]] std::uint32_t slot(std::uint32_t number) const noexcept {
+    return record(number).slot.load(std::memory_order_relaxed);  // [K3]
+  }
+
+  /// Gives a record back that is in no list and in no index slot. Lock-free.
+  void release(std::uint32_t number) noexcept {
+    Record& r = record(number);
+    r.stamp.store(r.stamp.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // [K5]
+    std::uint64_t top = free_.load(std::memory_order_relaxed);
+    do {
+      r.next.store(index_of(top), std::memory_order_relaxed);
+    } while (!free_.compare_exchange_weak(top, raised(top, number), std::memory_order_acq_rel,
+                                          std::memory_order_relaxed));  // [K6]
+  }
+
+  /// Hangs a record into its block's list. Lock-free.
+  void link(std::uint32_t block, std::uint32_t number) noexcept {
+    Atom<std::uint32_t>& head = heads_[block];
+    std::uint32_t first = head.load(std::memory_order_relaxed);
+    do {
+      record(number).next.store(first, std::memory_order_relaxed);
+    } while (!head.compare_exchange_weak(first, number, std::memory_order_acq_rel, std::memory_order_relaxed));  // [K3]
+  }
+
+  /// Takes the whole list of a block, which belongs to the caller from then on; newest first, linked by
+  /// next(). Wait-free.
+  [[nodiscard]] std::uint32_t detach(std::uint32_t block) noexcept {
+    if (heads_[block].load(std::memory_order_acquire) == kNone) return kNone;  // [K3]
+    return heads_[block].exchange(kNone, std::memory_order_acq_rel);           // [K3]
+  }
+  [[nodiscard]] std::uint32_t first(std::uint32_t block) const noexcept {
+    return heads_[block].load(std::memory_order_acquire);  // [K3]
+  }
+  [[nodiscard]] std::uint32_t next(std::uint32_t number) const noexcept {
+    return record(number).next.load(std::memory_order_relaxed);  // [K3]
+  }
+
+ private:
+  static constexpr std::uint32_t kFirstChunk = 64;
+  static constexpr std::size_t kChunks = 24;
+  static constexpr std::uint32_t kMaxRecords = kFirstChunk * ((1U << kChunks) - 1U);
+  using Chunk = AlignedArray<Record>;
+
+  /// Chunk c holds kFirstChunk << c records, so numbers map to chunks by their highest bit.
+  static constexpr std::size_t chunk_of(std::uint32_t number) noexcept {
+    return static_cast<std::size_t>(std::bit_width((number / kFirstChunk) + 1U)) - 1U;
+  }
+  static constexpr std::uint32_t first_of(std::size_t chunk) noexcept { return kFirstChunk * ((1U << chunk) - 1U); }
+
+  void install_chunk(std::size_t chunk) {
+    if (chunks_[chunk].load(std::memory_order_acquire) != nullptr) return;  // [K7]
+    auto fresh = std::make_unique<Chunk>(std::size_t{kFirstChunk} << chunk);
+    Chunk* expected = nullptr;
+    if (chunks_[chunk].compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel,
+                                               std::memory_order_acquire)) {  // [K7]
+      static_cast<void>(fresh.release());
+    }
+  }
+  [[nodiscard]] Record& record(std::uint32_t number) noexcept {
+    const std::size_t chunk = chunk_of(number);
+    return (*chunks_[chunk].load(std::memory_order_acquire))[number - first_of(chunk)];  // [K7]
+  }
+  [[nodiscard]] const Record& record(std::uint32_t number) const noexcept {
+    const std::size_t chunk = chunk_of(number);
+    return (*chunks_[chunk].load(std::memory_order_acquire))[number - first_of(chunk)];  // [K7]
+  }
+
+  static constexpr std::uint32_t index_of(std::uint64_t top) noexcept { return static_cast<std::uint32_t>(top); }
+  static constexpr std::uint64_t raised(std::uint64_t top, std::uint32_t number) noexcept {
+    return (((top >> 32U) + 1U) << 32U) | number;
+  }
+
+  AlignedArray<Atom<std::uint32_t>> heads_;
+  std::array<Atom<Chunk*>, kChunks> chunks_{};
+  Atom<std::uint32_t> used_{0};
+  Atom<std::uint64_t> free_{kNone};  ///< tag:32 | record:32
+};
+
+}  // namespace kvpool

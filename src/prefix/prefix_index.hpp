@@ -1,0 +1,173 @@
+// Key fingerprints to block numbers: open addressing, one cache line a bucket, no tombstones.
+//
+// The index knows neither keys nor blocks. It answers with every value whose fingerprint matches, and the
+// caller verifies. Equal fingerprints, and equal values, may stand several times.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "foundation/aligned_array.hpp"
+#include "foundation/cache_line.hpp"
+
+namespace kvpool {
+
+/// Invariant: an entry outside its home bucket is accounted for in the home's `meta` (how many there are,
+/// how far the farthest lies) before it becomes visible. An entry never moves.
+template <template <class> class Atom>
+class PrefixIndex {
+ public:
+  static constexpr std::uint32_t kSlotsPerBucket = 7;
+
+  explicit PrefixIndex(std::uint32_t buckets) : buckets_(buckets) {}
+
+  [[nodiscard]] std::size_t num_buckets() const noexcept { return buckets_.size(); }
+
+  /// Starts loading what a look-up of `hash` will need.
+  void prefetch(std::uint64_t hash) const noexcept { __builtin_prefetch(&buckets_[home_of(hash)]); }
+
+  /// Enters `value` and answers its position; empty when no slot is left. Lock-free: a slot is lost only to
+  /// another insertion.
+  [[nodiscard]] std::optional<std::uint32_t> insert(std::uint64_t hash, std::uint32_t value) noexcept {
+    const std::size_t home = home_of(hash);
+    const std::uint64_t entry = (fingerprint_of(hash) << 32U) | (value + 1U);
+    bool counted = false;
+    for (std::size_t distance = 0; distance < buckets_.size(); ++distance) {
+      const std::size_t at = wrapped(home + distance);
+      Bucket& bucket = buckets_[at];
+      for (std::uint32_t i = 0; i < kSlotsPerBucket; ++i) {
+        if (bucket.slots[i].load(std::memory_order_relaxed) != kEmpty) continue;
+        if (distance > 0) {
+          account(buckets_[home], distance, !counted);
+          counted = true;
+        }
+        std::uint64_t expected = kEmpty;
+        if (bucket.slots[i].compare_exchange_strong(expected, entry, std::memory_order_release,
+                                                    std::memory_order_relaxed)) {  // [I1]
+          return static_cast<std::uint32_t>((at * (kSlotsPerBucket + 1)) + i);
+        }
+      }
+    }
+    if (counted) discount(buckets_[home]);
+    return std::nullopt;
+  }
+
+  /// Removes the entry that insert() put at `position` for `hash`. Only by the one thread that ended what the
+  /// entry stood for. Wait-free but for the count of a crowded bucket, which is lock-free.
+  void erase(std::uint64_t hash, std::uint32_t position) noexcept {
+    const std::size_t at = position / (kSlotsPerBucket + 1);
+    buckets_[at].slots[position % (kSlotsPerBucket + 1)].store(kEmpty, std::memory_order_release);  // [I3]
+    const std::size_t home = home_of(hash);
+    if (at != home) discount(buckets_[home]);
+  }
+
+  /// Calls visit(value) for each entry with the fingerprint of `hash` until it answers true. Wait-free.
+  template <class Visit>
+  void for_each_match(std::uint64_t hash, Visit&& visit) const {
+    const std::size_t home = home_of(hash);
+    if (scan(buckets_[home], hash, visit)) return;
+    const std::uint64_t meta = buckets_[home].meta.load(std::memory_order_acquire);  // [I5]
+    const auto farthest = static_cast<std::size_t>(meta & kDistanceMask);
+    for (std::size_t distance = 1; distance <= farthest; ++distance) {
+      if (scan(buckets_[wrapped(home + distance)], hash, visit)) return;
+    }
+  }
+
+  /// Buckets that a look-up of `hash` reads.
+  [[nodiscard]] std::size_t probe_length(std::uint64_t hash) const noexcept {
+    return 1 + static_cast<std::size_t>(buckets_[home_of(hash)].meta.load(std::memory_order_relaxed) & kDistanceMask);
+  }
+
+  /// Value and fingerprint stored at a position, empty if none; for checks while nobody else works here.
+  struct Entry {
+    std::uint32_t fingerprint;
+    std::uint32_t value;
+  };
+  [[nodiscard]] std::optional<Entry> at(std::uint32_t position) const noexcept {
+    const std::size_t bucket = position / (kSlotsPerBucket + 1);
+    const std::uint32_t slot = position % (kSlotsPerBucket + 1);
+    if (bucket >= buckets_.size() || slot >= kSlotsPerBucket) return std::nullopt;
+    const std::uint64_t entry = buckets_[bucket].slots[slot].load(std::memory_order_acquire);  // [I2]
+    if (entry == kEmpty) return std::nullopt;
+    return Entry{static_cast<std::uint32_t>(entry >> 32U), static_cast<std::uint32_t>(entry) - 1U};
+  }
+  [[nodiscard]] std::size_t num_entries() const noexcept {
+    std::size_t entries = 0;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      for (const auto& slot : buckets_[b].slots) entries += slot.load(std::memory_order_relaxed) != kEmpty ? 1U : 0U;
+    }
+    return entries;
+  }
+  /// Entries outside their home bucket, as the buckets account for them.
+  [[nodiscard]] std::uint64_t num_overflowed() const noexcept {
+    std::uint64_t entries = 0;
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      entries += buckets_[b].meta.load(std::memory_order_relaxed) >> kCountShift;
+    }
+    return entries;
+  }
+
+  /// Empties everything; only while nobody else works here.
+  void clear() noexcept {
+    for (Bucket& bucket : buckets_) {
+      bucket.meta.store(0, std::memory_order_relaxed);
+      for (auto& slot : bucket.slots) slot.store(kEmpty, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kEmpty = 0;
+  static constexpr unsigned kCountShift = 32;
+  static constexpr std::uint64_t kDistanceMask = (std::uint64_t{1} << kCountShift) - 1;
+
+  struct alignas(kCacheLineBytes) Bucket {
+    Atom<std::uint64_t> meta{0};                   ///< entries elsewhere:32 | largest distance:32
+    Atom<std::uint64_t> slots[kSlotsPerBucket]{};  ///< fingerprint:32 | value+1:32
+  };
+  static_assert(sizeof(std::atomic<std::uint64_t>) * (kSlotsPerBucket + 1) == kCacheLineBytes);
+
+  [[nodiscard]] std::size_t home_of(std::uint64_t hash) const noexcept {
+    return static_cast<std::size_t>(((hash >> 32U) * buckets_.size()) >> 32U);
+  }
+  [[nodiscard]] static std::uint64_t fingerprint_of(std::uint64_t hash) noexcept { return hash & 0xffffffffU; }
+  [[nodiscard]] std::size_t wrapped(std::size_t at) const noexcept {
+    return at < buckets_.size() ? at : at - buckets_.size();
+  }
+
+  template <class Visit>
+  static bool scan(const Bucket& bucket, std::uint64_t hash, Visit&& visit) {
+    const std::uint64_t fingerprint = fingerprint_of(hash);
+    for (const auto& slot : bucket.slots) {
+      const std::uint64_t entry = slot.load(std::memory_order_acquire);  // [I2]
+      if ((entry >> 32U) == fingerprint && entry != kEmpty && visit(static_cast<std::uint32_t>(entry) - 1U))
+        return true;
+    }
+    return false;
+  }
+
+  void account(Bucket& home, std::uint64_t distance, bool add_one) noexcept {
+    std::uint64_t meta = home.meta.load(std::memory_order_relaxed);
+    for (;;) {
+      const std::uint64_t farthest = (meta & kDistanceMask) < distance ? distance : (meta & kDistanceMask);
+      const std::uint64_t count = (meta >> kCountShift) + (add_one ? 1U : 0U);
+      const std::uint64_t next = (count << kCountShift) | farthest;
+      if (next == meta) return;
+      if (home.meta.compare_exchange_weak(meta, next, std::memory_order_acq_rel, std::memory_order_relaxed))
+        return;  // [I4]
+    }
+  }
+  void discount(Bucket& home) noexcept {
+    std::uint64_t meta = home.meta.load(std::memory_order_relaxed);
+    for (;;) {
+      const std::uint64_t count = (meta >> kCountShift) - 1U;
+      const std::uint64_t next = count == 0 ? 0 : (count << kCountShift) | (meta & kDistanceMask);
+      if (home.meta.compare_exchange_weak(meta, next, std::memory_order_acq_rel, std::memory_order_relaxed))
+        return;  // [I4]
+    }
+  }
+
+  AlignedArray<Bucket> buckets_;
+};
+
+}  // namespace kvpool
