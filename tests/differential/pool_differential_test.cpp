@@ -8,6 +8,7 @@
 #include "differential/oracle_pool.hpp"
 #include "kvpool/foundation/contract.hpp"
 #include "kvpool/pool/block_pool.hpp"
+#include "pool/locked_block_pool.hpp"
 
 namespace kvpool {
 namespace {
@@ -27,6 +28,7 @@ struct Case {
   std::uint64_t seed = 0;
 };
 
+template <class Pool>
 class Duel {
  public:
   explicit Duel(const Case& setup)
@@ -194,7 +196,7 @@ class Duel {
     const std::uint32_t back = below(count - taken + 1);
     reservation->give_back(back);
     oracle_.give_back(back);
-    Reservation moved = std::move(*reservation);
+    typename Pool::ReservationType moved = std::move(*reservation);
     ASSERT_EQ(moved.remaining(), count - taken - back);
     oracle_.give_back(moved.remaining());
     held_.push_back(mine);
@@ -280,7 +282,7 @@ class Duel {
   }
 
   Case setup_;
-  BlockPool pool_;
+  Pool pool_;
   OraclePool oracle_;
   std::mt19937_64 random_;
   std::vector<std::vector<BlockId>> held_;
@@ -292,7 +294,8 @@ class PoolDifferential : public ::testing::Test {
   void SetUp() override { set_contract_handler(&ignore_violation); }
   void TearDown() override { set_contract_handler(nullptr); }
 
-  static void run_all(bool caching, FreeOrder order, bool fences) {
+  template <class Pool = BlockPool>
+  static void run_all(bool caching, FreeOrder order, bool fences, std::size_t small = 1'500) {
     std::uint64_t seed = 0;
     for (const std::uint32_t blocks : {1U, 2U, 3U, 5U, 9U, 17U, 40U}) {
       for (const DuplicatePolicy duplicates : {DuplicatePolicy::keep, DuplicatePolicy::skip}) {
@@ -308,7 +311,7 @@ class PoolDifferential : public ::testing::Test {
           setup.options.removal_events = removals;
           setup.fences = fences;
           setup.seed = ++seed;
-          Duel(setup).run(Scale::operations(1'500, 60'000));
+          Duel<Pool>(setup).run(Scale::operations(small, 60'000));
           if (HasFailure()) return;
         }
       }
@@ -322,6 +325,20 @@ TEST_F(PoolDifferential, AppendOrderWithCaching) { run_all(true, FreeOrder::appe
 TEST_F(PoolDifferential, AppendOrderWithoutCaching) { run_all(false, FreeOrder::append, false); }
 TEST_F(PoolDifferential, SplitOrderWithFences) { run_all(true, FreeOrder::split, true); }
 TEST_F(PoolDifferential, AppendOrderWithFences) { run_all(true, FreeOrder::append, true); }
+TEST_F(PoolDifferential, LockedPoolSplitOrder) { run_all<LockedBlockPool>(true, FreeOrder::split, true, 400); }
+TEST_F(PoolDifferential, LockedPoolAppendOrder) { run_all<LockedBlockPool>(true, FreeOrder::append, true, 400); }
+TEST_F(PoolDifferential, LockedPoolWithoutCaching) { run_all<LockedBlockPool>(false, FreeOrder::split, false, 400); }
+
+// Long-lived and cold blocks beside hot ones: entries travel through all three rings.
+TEST_F(PoolDifferential, OrderSurvivesManyRotations) {
+  Case setup;
+  setup.options.num_blocks = 300;
+  setup.options.num_shards = 1;
+  setup.options.index_buckets = 600;
+  setup.options.enable_events = true;
+  setup.seed = 99;
+  Duel<BlockPool>(setup).run(Scale::operations(15'000, 400'000));
+}
 
 }  // namespace
 }  // namespace kvpool

@@ -58,6 +58,8 @@ struct HashChain {
 
 class BlockPool {
  public:
+  using ReservationType = Reservation;
+
   /// Throws std::invalid_argument when num_blocks is 0 or the shards are unusable.
   /// Time and memory: O(num_blocks). Not thread-safe.
   explicit BlockPool(const BlockPoolOptions& options);

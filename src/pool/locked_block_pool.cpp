@@ -1,0 +1,315 @@
+#include "pool/locked_block_pool.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "pool/placement.hpp"
+#include "pool/pool_layout.hpp"
+
+namespace kvpool {
+
+LockedReservation& LockedReservation::operator=(LockedReservation&& other) noexcept {
+  if (this != &other) {
+    give_back(remaining_);
+    pool_ = std::exchange(other.pool_, nullptr);
+    remaining_ = std::exchange(other.remaining_, 0);
+  }
+  return *this;
+}
+
+void LockedReservation::give_back(std::uint32_t count) noexcept {
+  if (pool_ == nullptr || count == 0) return;
+  remaining_ -= count;
+  pool_->capacity_.credit(count);
+}
+
+LockedBlockPool::LockedBlockPool(const BlockPoolOptions& options)
+    : options_(options),
+      num_shards_(PoolLayout::of(options).shards),
+      number_(next_pool_number()),
+      blocks_(options.num_blocks),
+      capacity_(options.num_blocks - 1) {
+  for (std::uint32_t i = 0; i < num_shards_; ++i) shards_.push_back(std::make_unique<Shard>());
+  for (std::uint32_t id = 1; id < options.num_blocks; ++id) enqueue_back(shard(id), blocks_[id]);
+}
+
+LockedBlockPool::~LockedBlockPool() {
+  for (auto& shard : shards_) {
+    shard->free.clear();
+    shard->fenced.clear();
+  }
+}
+
+std::uint32_t LockedBlockPool::here() const noexcept { return num_shards_ == 1 ? 0 : CurrentCpu::hint() % num_shards_; }
+
+void LockedBlockPool::report(ContractBreach breach, const char* function, BlockId block) {
+  report_contract_violation({breach, std::string(function) + ": block " + std::to_string(block.value())});
+}
+bool LockedBlockPool::known(BlockId block, const char* function) const {
+  if (block.value() < num_blocks()) return true;
+  report(ContractBreach::unknown_block, function, block);
+  return false;
+}
+bool LockedBlockPool::carries(const Block& block, const BlockKey& key) {
+  return std::find(block.keys.begin(), block.keys.end(), key) != block.keys.end();
+}
+bool LockedBlockPool::goes_left(const Block& block) const noexcept {
+  return options_.free_order == FreeOrder::split && block.keys.empty();
+}
+
+void LockedBlockPool::enqueue_back(Shard& home, Block& block) {
+  home.free.push_back(block);
+  block.queued = true;
+}
+void LockedBlockPool::enqueue_front(Shard& home, Block& block) {
+  home.free.push_front(block);
+  block.queued = true;
+}
+void LockedBlockPool::add_reference(Shard& home, Block& block) {
+  if (block.queued) home.free.erase(home.free.iterator_to(block));
+  if (block.fenced) home.fenced.erase(home.fenced.iterator_to(block));
+  block.queued = block.fenced = false;
+  ++block.refs;
+}
+
+// --- capacity ------------------------------------------------------------------------------------------
+
+double LockedBlockPool::usage() const noexcept {
+  if (num_blocks() == 1) return 0.0;
+  return 1.0 - (static_cast<double>(num_free_blocks()) / static_cast<double>(num_blocks() - 1));
+}
+
+bool LockedBlockPool::reserve(std::uint32_t count, std::uint32_t keep_free) {
+  drain_all(false, kFencePortion);
+  if (capacity_.reserve(count, keep_free)) return true;
+  drain_all(true, num_blocks());
+  return capacity_.reserve(count, keep_free);
+}
+
+std::optional<LockedReservation> LockedBlockPool::try_reserve(std::uint32_t count, std::uint32_t keep_free) {
+  if (reserve(count, keep_free)) return LockedReservation(this, count);
+  PoolStats delta;
+  delta.refused_allocations = 1;
+  shards_[here()]->counters.add(delta);
+  return std::nullopt;
+}
+
+// --- references ----------------------------------------------------------------------------------------
+
+void LockedBlockPool::allocate(LockedReservation& reservation, std::span<BlockId> out) {
+  collect(out);
+  reservation.remaining_ -= static_cast<std::uint32_t>(out.size());
+}
+
+bool LockedBlockPool::get_new_blocks(std::span<BlockId> out) {
+  const std::size_t count = std::min<std::size_t>(out.size(), num_blocks());
+  auto reservation = try_reserve(static_cast<std::uint32_t>(count));
+  if (!reservation) return false;
+  allocate(*reservation, out);
+  return true;
+}
+
+void LockedBlockPool::collect(std::span<BlockId> out) {
+  RemovedKeys removed;
+  PoolStats delta;
+  const std::uint32_t first = here();
+  std::size_t got = 0;
+  for (std::uint32_t step = 0; got < out.size(); ++step) {
+    Shard& home = *shards_[(first + step) % num_shards_];
+    const std::lock_guard lock(home.mutex);
+    while (got < out.size() && !home.free.empty()) {
+      Block& block = home.free.front();
+      delta.evicted_blocks += remove_keys(block, collector(removed)) ? 1U : 0U;
+      add_reference(home, block);
+      block.generation = static_cast<std::uint16_t>((block.generation + 1U) & 0xfffU);
+      delta.stolen_blocks += step == 0 ? 0U : 1U;
+      out[got++] = id_of(block);
+    }
+  }
+  events_.append_removals(std::move(removed));
+  delta.allocated_blocks = out.size();
+  shards_[first]->counters.add(delta);
+}
+
+bool LockedBlockPool::touch(std::span<const BlockId> blocks) {
+  drain_all(false, kFencePortion);
+  std::set<BlockId> free;
+  const auto touchable = [&] {
+    free.clear();
+    for (const BlockId id : blocks) {
+      if (!known(id, "touch")) return false;
+      if (id == kNullBlock) continue;
+      const std::lock_guard lock(shard(id.value()).mutex);
+      const Block& block = blocks_[id.value()];
+      if (block.refs >= kMaxRefs) {
+        report(ContractBreach::ref_overflow, "touch", id);
+        return false;
+      }
+      if (block.queued) free.insert(id);
+    }
+    return true;
+  };
+  if (!touchable()) return false;
+  if (!capacity_.reserve(free.size())) {
+    drain_all(true, num_blocks());
+    if (!touchable() || !capacity_.reserve(free.size())) return false;
+  }
+  std::uint64_t units = free.size();
+  const auto touch_one = [&](std::uint32_t id) {
+    Shard& home = shard(id);
+    const std::lock_guard lock(home.mutex);
+    Block& block = blocks_[id];
+    if (block.queued && units == 0) {
+      if (!capacity_.reserve(1)) return false;
+      ++units;
+    }
+    units -= block.queued ? 1U : 0U;
+    add_reference(home, block);
+    return true;
+  };
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] == kNullBlock || touch_one(blocks[i].value())) continue;
+    free_blocks(blocks.first(i));  // another thread took one of the blocks meanwhile: nothing has changed
+    return false;
+  }
+  capacity_.credit(units);
+  return true;
+}
+
+bool LockedBlockPool::pin(BlockHandle handle, const BlockKey& key, LockedReservation& reservation) {
+  if (handle.is_null()) return true;
+  if (handle.pool != number_) {
+    report(ContractBreach::foreign_handle, "pin", handle.id);
+    return false;
+  }
+  if (!known(handle.id, "pin")) return false;
+  Shard& home = shard(handle.id.value());
+  const std::lock_guard lock(home.mutex);
+  Block& block = blocks_[handle.id.value()];
+  if (block.generation != handle.generation || !carries(block, key) || block.refs >= kMaxRefs) return false;
+  if (block.queued && reservation.remaining_ == 0) return false;
+  reservation.remaining_ -= block.queued ? 1U : 0U;
+  add_reference(home, block);
+  return true;
+}
+
+/// Releases those of `blocks` that live on shard `number`; answers how many became free.
+std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std::span<const BlockId> blocks,
+                                          std::uint64_t fence, std::vector<BlockId>& at_fault) {
+  std::vector<Block*> left;
+  std::uint32_t freed = 0;
+  PoolStats delta;
+  const std::lock_guard lock(home.mutex);
+  for (const BlockId id : blocks) {
+    if (id == kNullBlock || id.value() >= num_blocks() || shard_of(id.value()) != number) continue;
+    Block& block = blocks_[id.value()];
+    if (block.refs == 0) {
+      at_fault.push_back(id);
+      continue;
+    }
+    block.fence = std::max(block.fence, fence);
+    if (--block.refs > 0) continue;
+    ++delta.released_blocks;
+    if (block.fence > fence_passed_.load(std::memory_order_acquire)) {
+      block.fenced = true;
+      home.fenced.push_back(block);
+      continue;
+    }
+    ++freed;
+    if (goes_left(block)) {
+      left.push_back(&block);
+    } else {
+      enqueue_back(home, block);
+    }
+  }
+  for (auto it = left.rbegin(); it != left.rend(); ++it) enqueue_front(home, **it);
+  home.counters.add(delta);
+  return freed;
+}
+
+bool LockedBlockPool::free_blocks(std::span<const BlockId> blocks, std::uint64_t fence) {
+  bool good = true;
+  std::vector<bool> involved(num_shards_, false);
+  for (const BlockId id : blocks) {
+    if (id == kNullBlock) continue;
+    if (known(id, "free_blocks")) {
+      involved[shard_of(id.value())] = true;
+    } else {
+      good = false;
+    }
+  }
+  std::vector<BlockId> at_fault;
+  for (std::uint32_t number = 0; number < num_shards_; ++number) {
+    if (involved[number]) capacity_.credit(release_on(*shards_[number], number, blocks, fence, at_fault));
+  }
+  for (const BlockId id : at_fault) report(ContractBreach::double_free, "free_blocks", id);
+  return good && at_fault.empty();
+}
+
+bool LockedBlockPool::free_blocks(std::span<const BlockHandle> blocks) {
+  bool good = true;
+  std::vector<BlockId> ids;
+  for (const BlockHandle& block : blocks) {
+    if (block.is_null()) continue;
+    const bool foreign = block.pool != number_;
+    if (!foreign && !known(block.id, "free_blocks")) {
+      good = false;
+    } else if (foreign || handle(block.id).generation != block.generation) {
+      report(foreign ? ContractBreach::foreign_handle : ContractBreach::stale_handle, "free_blocks", block.id);
+      good = false;
+    } else {
+      ids.push_back(block.id);
+    }
+  }
+  return free_blocks(std::span<const BlockId>(ids)) && good;
+}
+
+// --- fences --------------------------------------------------------------------------------------------
+
+/// Moves waiting blocks whose fence has passed into the free list: from the front, or wherever they stand.
+std::uint32_t LockedBlockPool::drain(Shard& home, std::size_t limit, bool out_of_order) {
+  std::uint32_t drained = 0;
+  const std::uint64_t passed = fence_passed_.load(std::memory_order_acquire);
+  const auto unfence = [&](Block& block) {
+    block.fenced = false;
+    ++drained;
+    goes_left(block) ? enqueue_front(home, block) : enqueue_back(home, block);
+  };
+  while (drained < limit && !home.fenced.empty() && home.fenced.front().fence <= passed) {
+    Block& block = home.fenced.front();
+    home.fenced.pop_front();
+    unfence(block);
+  }
+  if (!out_of_order) return drained;
+  std::vector<Block*> passed_ones;
+  for (auto it = home.fenced.begin(); it != home.fenced.end();) {
+    Block& block = *it++;
+    if (block.fence > passed) continue;
+    home.fenced.erase(home.fenced.iterator_to(block));
+    passed_ones.push_back(&block);
+  }
+  std::sort(passed_ones.begin(), passed_ones.end());
+  for (Block* block : passed_ones) unfence(*block);
+  return drained;
+}
+
+void LockedBlockPool::drain_all(bool out_of_order, std::size_t limit) {
+  if (fence_passed_.load(std::memory_order_acquire) == 0) return;  // no fence was ever passed
+  for (auto& home : shards_) {
+    std::uint32_t drained = 0;
+    {
+      const std::lock_guard lock(home->mutex);
+      drained = drain(*home, limit, out_of_order);
+    }
+    capacity_.credit(drained);
+  }
+}
+
+void LockedBlockPool::advance_fence(std::uint64_t value) {
+  std::uint64_t passed = fence_passed_.load(std::memory_order_acquire);
+  while (passed < value && !fence_passed_.compare_exchange_weak(passed, value, std::memory_order_acq_rel)) {
+  }
+  drain_all(false, kFencePortion);
+}
+
+}  // namespace kvpool

@@ -1,0 +1,188 @@
+// Broken contracts and odd requests: defined, refused, nothing lost.
+#include <mutex>
+
+#include "concurrency/pool_workload.hpp"
+#include "kvpool/foundation/contract.hpp"
+#include "pool/locked_block_pool.hpp"
+
+namespace kvpool::testing {
+namespace {
+
+std::mutex breaches_mutex;
+std::vector<ContractBreach> breaches;
+
+void record_breach(const ContractViolation& violation) {
+  const std::lock_guard lock(breaches_mutex);
+  breaches.push_back(violation.breach);
+}
+
+template <class Pool>
+class PoolMisuse : public ::testing::Test {
+ protected:
+  PoolMisuse() {
+    breaches.clear();
+    set_contract_handler(&record_breach);
+  }
+  ~PoolMisuse() override { set_contract_handler(nullptr); }
+
+  static std::vector<ContractBreach> take_breaches() {
+    const std::lock_guard lock(breaches_mutex);
+    return std::exchange(breaches, {});
+  }
+  static BlockPoolOptions options(std::uint32_t blocks, std::uint32_t shards = 1) {
+    BlockPoolOptions result;
+    result.num_blocks = blocks;
+    result.num_shards = shards;
+    return result;
+  }
+  using Breaches = std::vector<ContractBreach>;
+};
+
+using Pools = ::testing::Types<BlockPool, LockedBlockPool>;
+TYPED_TEST_SUITE(PoolMisuse, Pools);
+
+TYPED_TEST(PoolMisuse, BlockListedTwiceInOneReleaseIsFreedOnce) {
+  TypeParam pool(this->options(5));
+  std::array<BlockId, 2> blocks;
+  ASSERT_TRUE(pool.get_new_blocks(blocks));
+  const std::array<BlockId, 3> list{blocks[0], blocks[0], blocks[1]};
+  EXPECT_FALSE(pool.free_blocks(list));
+  EXPECT_EQ(this->take_breaches(), (typename TestFixture::Breaches{ContractBreach::double_free}));
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, NullBlockIsIgnoredEverywhere) {
+  TypeParam pool(this->options(3));
+  const std::array<BlockId, 2> nulls{kNullBlock, kNullBlock};
+  EXPECT_TRUE(pool.touch(nulls));
+  EXPECT_TRUE(pool.free_blocks(nulls));
+  EXPECT_TRUE(pool.free_blocks(nulls, 7));
+  EXPECT_FALSE(pool.publish(kNullBlock, make_key(1), 4));
+  EXPECT_FALSE(pool.unpublish(kNullBlock));
+  EXPECT_FALSE(pool.is_block_writable(kNullBlock));
+  EXPECT_EQ(pool.ref_count(kNullBlock), 0U);
+  EXPECT_TRUE(this->take_breaches().empty());
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, UnknownBlocksAreReportedAndTheOthersReleased) {
+  TypeParam pool(this->options(4));
+  std::array<BlockId, 1> blocks;
+  ASSERT_TRUE(pool.get_new_blocks(blocks));
+  const std::array<BlockId, 2> list{BlockId{4}, blocks[0]};
+  EXPECT_FALSE(pool.free_blocks(list));
+  EXPECT_FALSE(pool.touch(list));
+  EXPECT_FALSE(pool.evict_blocks(list));
+  EXPECT_FALSE(pool.publish(BlockId{99}, make_key(1), 1));
+  EXPECT_FALSE(pool.unpublish(BlockId{99}));
+  EXPECT_EQ(this->take_breaches().size(), 5U);
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, HandlesOfAnotherPoolOrLifeAreRefused) {
+  TypeParam pool(this->options(3));
+  TypeParam other(this->options(3));
+  std::array<BlockId, 1> blocks;
+  ASSERT_TRUE(pool.get_new_blocks(blocks));
+  ASSERT_TRUE(pool.publish(blocks[0], make_key(1), 1));
+  const BlockHandle handle = pool.handle(blocks[0]);
+  auto none = other.try_reserve(0);
+  EXPECT_FALSE(other.pin(handle, make_key(1), *none));
+  EXPECT_FALSE(other.free_blocks(std::array{handle}));
+  EXPECT_EQ(this->take_breaches(),
+            (typename TestFixture::Breaches{ContractBreach::foreign_handle, ContractBreach::foreign_handle}));
+  EXPECT_TRUE(pool.free_blocks(std::array{handle}));
+  std::array<BlockId, 2> all;
+  ASSERT_TRUE(pool.get_new_blocks(all));  // recycles the block
+  auto units = pool.try_reserve(0);
+  EXPECT_FALSE(pool.pin(handle, make_key(1), *units));
+  EXPECT_FALSE(pool.free_blocks(std::array{handle}));
+  EXPECT_EQ(this->take_breaches(), (typename TestFixture::Breaches{ContractBreach::stale_handle}));
+  EXPECT_TRUE(pool.free_blocks(all));
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, ReferencesBeyondTheWidthAreRefused) {
+  TypeParam pool(this->options(2));
+  std::array<BlockId, 1> block;
+  ASSERT_TRUE(pool.get_new_blocks(block));
+  for (std::uint32_t i = 1; i < 65'534; ++i) ASSERT_TRUE(pool.touch(block));
+  EXPECT_EQ(pool.ref_count(block[0]), 65'534U);
+  EXPECT_FALSE(pool.touch(block));
+  EXPECT_EQ(this->take_breaches(), (typename TestFixture::Breaches{ContractBreach::ref_overflow}));
+  EXPECT_EQ(pool.ref_count(block[0]), 65'534U);
+  for (std::uint32_t i = 0; i < 65'534; ++i) ASSERT_TRUE(pool.free_blocks(block));
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, EmptyRequestsAndThePoolOfOneBlock) {
+  EXPECT_THROW(TypeParam(this->options(0)), std::invalid_argument);
+  TypeParam pool(this->options(1));
+  EXPECT_EQ(pool.num_free_blocks(), 0U);
+  EXPECT_EQ(pool.usage(), 0.0);
+  EXPECT_TRUE(pool.get_new_blocks({}));
+  EXPECT_TRUE(pool.touch({}));
+  EXPECT_TRUE(pool.free_blocks(std::span<const BlockId>{}));
+  EXPECT_TRUE(pool.evict_blocks({}));
+  std::array<BlockId, 1> block;
+  EXPECT_FALSE(pool.get_new_blocks(block));
+  EXPECT_TRUE(pool.try_reserve(0).has_value());
+  EXPECT_FALSE(pool.try_reserve(1).has_value());
+  EXPECT_FALSE(pool.try_reserve(0, 1).has_value());
+  EXPECT_FALSE(pool.find(make_key(1)).has_value());
+  EXPECT_TRUE(pool.reset_prefix_cache());
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, AbandonedReservationsComeBack) {
+  TypeParam pool(this->options(9, 2));
+  std::thread([&pool] {
+    auto first = pool.try_reserve(5);
+    ASSERT_TRUE(first.has_value());
+    auto second = pool.try_reserve(3);
+    *first = std::move(*second);  // gives 5 back, keeps 3
+    EXPECT_EQ(pool.num_free_blocks(), 5U);
+    EXPECT_EQ(second->remaining(), 0U);
+    EXPECT_FALSE(pool.reset_prefix_cache());
+  }).join();
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, TwoThreadsReleaseTheSameBlock) {
+  TypeParam pool(this->options(5, 2));
+  std::size_t refusals = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::array<BlockId, 2> blocks;
+    ASSERT_TRUE(pool.get_new_blocks(blocks));
+    std::array<bool, 2> good{};
+    std::thread first([&] { good[0] = pool.free_blocks(blocks); });
+    std::thread second([&] { good[1] = pool.free_blocks(blocks); });
+    first.join();
+    second.join();
+    refusals += (good[0] ? 0U : 1U) + (good[1] ? 0U : 1U);
+  }
+  EXPECT_GE(refusals, 300U);
+  EXPECT_EQ(this->take_breaches().size(), 600U);  // every reference existed once
+  expect_at_rest(pool);
+}
+
+TYPED_TEST(PoolMisuse, ManyShortLivedThreads) {
+  TypeParam pool(this->options(33, 2));
+  const std::size_t total = scaled(500, 10'000);
+  for (std::size_t started = 0; started < total; started += 4) {
+    std::array<std::thread, 4> threads;
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      threads[i] = std::thread([&pool, number = started + i] {
+        std::array<BlockId, 3> blocks;
+        if (!pool.get_new_blocks(blocks)) return;
+        pool.publish(blocks[0], make_key(number % 16 + 1), 1);
+        pool.free_blocks(blocks);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  expect_at_rest(pool);
+}
+
+}  // namespace
+}  // namespace kvpool::testing
