@@ -45,15 +45,24 @@ struct Allocation {
   Moment returned = 0;
 };
 
+/// Blocks that are unavailable without a reference: freed under a fence that has not passed yet.
+struct Withheld {
+  std::uint32_t count = 0;
+  Moment from = 0;
+  Moment until = 0;
+};
+
 struct History {
-  std::vector<BlockAction> actions;
-  std::vector<Miss> misses;
-  std::vector<Allocation> allocations;
+  std::vector<BlockAction> actions{};
+  std::vector<Miss> misses{};
+  std::vector<Allocation> allocations{};
+  std::vector<Withheld> withheld{};
 
   void append(const History& other) {
     actions.insert(actions.end(), other.actions.begin(), other.actions.end());
     misses.insert(misses.end(), other.misses.begin(), other.misses.end());
     allocations.insert(allocations.end(), other.allocations.begin(), other.allocations.end());
+    withheld.insert(withheld.end(), other.withheld.begin(), other.withheld.end());
   }
 };
 

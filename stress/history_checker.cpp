@@ -123,11 +123,17 @@ class CapacityBound {
     // A block may be held from the invocation of the claim or pin that took it until the return of the release that
     // brought it to no references; each call in progress may hold what it names.
     std::map<std::uint32_t, std::vector<BlockAction>> by_block;
-    for (const BlockAction& call : history.actions) by_block[call.block].push_back(call);
+    for (const BlockAction& call : history.actions) {
+      by_block[call.block].push_back(call);
+      // What a call in progress names counts on its own: a pin reserves the unit it may need, and a block that is
+      // pinned between "no reference" and the credit of its release borrows a unit until that release returns.
+      if (call.action == Action::pin || call.action == Action::release) add(call.invoked, call.returned, 1);
+    }
     for (auto& [block, calls] : by_block) note_block(calls);
     for (const Allocation& allocation : history.allocations)
       add(allocation.invoked, allocation.returned, allocation.count);
     for (const Miss& miss : history.misses) add(miss.invoked, miss.returned, 1);
+    for (const Withheld& fenced : history.withheld) add(fenced.from, fenced.until, fenced.count);
     std::int64_t sum = 0;
     for (auto& [moment, delta] : changes_) {
       sum += delta;
@@ -177,21 +183,16 @@ std::map<std::uint32_t, std::vector<std::pair<Moment, Moment>>> certain_spans(co
   std::map<std::uint32_t, std::vector<BlockAction>> by_block;
   for (const BlockAction& call : history.actions) by_block[call.block].push_back(call);
   std::map<std::uint32_t, std::vector<std::pair<Moment, Moment>>> spans;
-  for (auto& [block, calls] : by_block) {
-    std::sort(calls.begin(), calls.end(),
-              [](const BlockAction& a, const BlockAction& b) { return a.invoked < b.invoked; });
-    std::uint32_t key = 0;
-    Moment since = 0;
-    for (const BlockAction& call : calls) {
-      if (call.action == Action::publish) {
-        key = call.key;
-        since = call.returned;
-      } else if ((call.action == Action::claim || call.action == Action::unpublish) && key != 0) {
-        if (call.invoked > since) spans[key].push_back({since, call.invoked});
-        key = 0;
+  for (const auto& [block, calls] : by_block) {
+    for (const BlockAction& publish : calls) {
+      if (publish.action != Action::publish) continue;
+      Moment end = ~Moment{0};  // whatever may have ended it, also a call that began long before
+      for (const BlockAction& other : calls) {
+        const bool ends_content = other.action == Action::claim || other.action == Action::unpublish;
+        if (ends_content && other.returned > publish.invoked) end = std::min(end, other.invoked);
       }
+      if (end > publish.returned) spans[publish.key].push_back({publish.returned, end});
     }
-    if (key != 0) spans[key].push_back({since, ~Moment{0}});
   }
   return spans;
 }

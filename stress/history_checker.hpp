@@ -5,7 +5,7 @@
 // blocks can be checked one by one). Refusals have a weaker promise and are checked as intervals:
 //   no capacity: at some moment of the call, blocks held, plus those named by other calls in progress, plus the call's
 //   own
-//                count exceed the number of usable blocks;
+//                count exceed the number of usable blocks (blocks behind a fence count as held);
 //   miss:        no single block carried the key during the whole call, or there was no free capacity at some moment of
 //   it.
 #pragma once

@@ -60,6 +60,9 @@ class Scheduler {
 
   RunResult run(const CaseFactory& factory, Strategy& strategy);
 
+  /// Number of the thread that runs now, 0 outside a run.
+  static int current_thread() { return active_ != nullptr && active_->current_ > 0 ? active_->current_ : 0; }
+
   /// Called by Atomic before every access; returns at once outside a run.
   static void yield_point() {
     if (active_ != nullptr && active_->inside_fibre_) active_->pause();
