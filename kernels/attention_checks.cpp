@@ -144,11 +144,12 @@ Status check_pages(const StepInput& step, const AttentionArgs& args) {
   return {};
 }
 
-HeadScales head_scales(const KvScales& scales, std::int64_t num_kv_heads, std::int64_t head) noexcept {
+HeadScales head_scales(const KvScales& scales, const PagedKvView& kv, std::int64_t head) noexcept {
+  if (!is_fp8(kv.dtype)) return {};
   const auto pick = [&](std::span<const float> list) {
     if (list.empty()) return 1.0F;
     if (list.size() == 1) return list[0];
-    return list[static_cast<std::size_t>(scales.layer * num_kv_heads + head)];
+    return list[static_cast<std::size_t>(scales.layer * kv.num_kv_heads + head)];
   };
   return {pick(scales.k), pick(scales.v)};
 }

@@ -67,12 +67,12 @@ using PlanResult = Result<std::unique_ptr<AttentionPlan::Impl>>;
 /// For tables in host memory: every page that a query may read lies in the pool.
 [[nodiscard]] Status check_pages(const StepInput& step, const AttentionArgs& args);
 
-/// The factor of the dot product and of V for one KV head.
+/// The factors of K and V for one KV head; 1 unless the cache is fp8.
 struct HeadScales {
   float k = 1;
   float v = 1;
 };
-[[nodiscard]] HeadScales head_scales(const KvScales& scales, std::int64_t num_kv_heads, std::int64_t head) noexcept;
+[[nodiscard]] HeadScales head_scales(const KvScales& scales, const PagedKvView& kv, std::int64_t head) noexcept;
 [[nodiscard]] float logit_scale(const AttentionArgs& args) noexcept;
 
 }  // namespace kvpool::kernels

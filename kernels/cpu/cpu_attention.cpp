@@ -176,7 +176,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     task.keys = scratch.keys.data();
     task.q = scratch.q.data();
     task.q_stride = call.q_stride;
-    task.scale = call.scale * head_scales(args.scales, step_.problem.num_kv_heads, kv_head).k;
+    task.scale = call.scale * head_scales(args.scales, args.kv, kv_head).k;
     task.soft_cap = args.rules.soft_cap;
     task.alibi = !args.rules.alibi_slopes.empty();
     task.bf16_queries = call.bf16_queries;
@@ -250,7 +250,7 @@ class CpuPlan final : public AttentionPlan::Impl {
   void finish(const LayerCall& call, const RowBlock& block, const RowKeys* keys, const RowStates& total,
               std::int64_t kv_head) const {
     const AttentionArgs& args = call.args;
-    const auto v_scale = static_cast<double>(head_scales(args.scales, step_.problem.num_kv_heads, kv_head).v);
+    const auto v_scale = static_cast<double>(head_scales(args.scales, args.kv, kv_head).v);
     for (std::int64_t r = 0; r < block.rows(); ++r) {
       const std::int64_t token = token_of(block, r);
       const std::int64_t head = head_of(block, r, kv_head);

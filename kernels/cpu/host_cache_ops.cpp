@@ -119,7 +119,7 @@ std::int64_t host_append(const PagedKvView& kv, const KvScales& scales, const Ne
     if (joined_v)
       write_v(new_row(rows.v, t, 0), address(kv.v, kv.dtype, page, token, 0), kv.num_kv_heads * kv.head_dim_v, 1);
     for (std::int64_t h = 0; h < kv.num_kv_heads; ++h) {
-      const HeadScales scale = head_scales(scales, kv.num_kv_heads, h);
+      const HeadScales scale = head_scales(scales, kv, h);
       if (!joined_k) write_k(new_row(rows.k, t, h), address(kv.k, kv.dtype, page, token, h), kv.head_dim, scale.k);
       if (!joined_v) write_v(new_row(rows.v, t, h), address(kv.v, kv.dtype, page, token, h), kv.head_dim_v, scale.v);
     }

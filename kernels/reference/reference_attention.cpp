@@ -56,7 +56,7 @@ class ReferencePlan final : public AttentionPlan::Impl {
   void attend(const AttentionArgs& args, std::int64_t b, std::int64_t i, std::int64_t head) const {
     const std::int64_t token = step_.first_token(b) + i;
     const std::int64_t kv_head = head / step_.group();
-    const HeadScales scales = head_scales(args.scales, step_.problem.num_kv_heads, kv_head);
+    const HeadScales scales = head_scales(args.scales, args.kv, kv_head);
     const std::int64_t position = step_.position(b, i);
     const std::int64_t first = step_.len(b) == 0 ? 0 : step_.first_key(position);
     const std::int64_t end = step_.len(b) == 0 ? 0 : position + 1;

@@ -70,8 +70,9 @@ struct KvShape {
 /// Refuses, naming the field and its value: a missing pointer, sizes below 1, a cache type without kernels. O(1).
 [[nodiscard]] Status validate(const PagedKvView& view);
 
-/// Factors that turn stored numbers into real ones: real = stored * scale. Host memory, read during the call only.
-/// Empty: 1. One entry: one scale for the tensor. More: [layer][KV head], of which row `layer` is used.
+/// Factors that turn the stored numbers of an fp8 cache into real ones: real = stored * scale. For other cache types
+/// they are checked and not used. Host memory, read during the call only. Empty: 1. One entry: one scale for the
+/// tensor. More: [layer][KV head], of which row `layer` is used.
 struct KvScales {
   std::span<const float> k;
   std::span<const float> v;
