@@ -1,0 +1,54 @@
+// How a request gets its block table from a pool: look up, pin, allocate, publish.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvpool/pool/block_pool.hpp"
+#include "tools/replay/request_keys.hpp"
+
+namespace kvpool::tools {
+
+enum class Taken {
+  all,      ///< the table is complete
+  no_room,  ///< fewer blocks are free than the request needs
+  lost,     ///< another thread recycled a hit or changed its need: look up again
+};
+
+/// Scratch space of one thread; the pool may be shared with others.
+class Admitter {
+ public:
+  Admitter(BlockPool& pool, std::int64_t block_size) : pool_(pool), block_size_(block_size) {}
+
+  /// Finds the longest cached prefix; answers its length in blocks. Nothing is pinned.
+  std::size_t look_up(const RequestKeys& request);
+
+  /// Pins the blocks found and allocates the rest into `table`. Only `all` changes anything.
+  [[nodiscard]] Taken take(const RequestKeys& request, std::vector<BlockId>& table);
+
+  /// Publishes the full blocks behind the hits. Answers how many keys were kept.
+  std::uint64_t publish(const RequestKeys& request, std::span<const BlockId> table);
+
+  /// Gives the table back, last block first, and empties it.
+  void release(std::vector<BlockId>& table);
+
+  [[nodiscard]] std::size_t hits() const noexcept { return hits_; }
+
+ private:
+  [[nodiscard]] BlockKey key(const RequestKeys& request, std::size_t block) const noexcept {
+    return {request.keys[block], GroupId{0}};
+  }
+  /// Hits without references: pinning them takes them out of the free order.
+  [[nodiscard]] std::size_t unreferenced_hits() const noexcept;
+
+  BlockPool& pool_;
+  std::int64_t block_size_;
+  std::vector<BlockHandle> found_;
+  std::size_t hits_ = 0;
+  std::vector<BlockId> reversed_;
+};
+
+}  // namespace kvpool::tools
