@@ -14,7 +14,11 @@ bool KVCacheManager::evict_blocks(std::span<const BlockId> blocks) {
 }
 
 bool KVCacheManager::reset_prefix_cache() {
-  if (!impl_->pool.reset_prefix_cache()) return false;
+  std::size_t permanent = 0;
+  for (std::size_t g = 0; g < impl_->coordinator->num_groups(); ++g) {
+    permanent += impl_->coordinator->manager(g).permanent_blocks().size();
+  }
+  if (!impl_->pool.reset_prefix_cache(static_cast<std::uint32_t>(permanent))) return false;
   if (impl_->options.residency_metrics) impl_->options.residency_metrics->reset();
   impl_->counters.note_reset();
   return true;

@@ -86,7 +86,9 @@ bool BlockPool::publish(BlockId block, const BlockKey& key, std::int64_t covered
 bool BlockPool::unpublish(BlockId block) { return impl_->pool.unpublish(block); }
 bool BlockPool::evict_blocks(std::span<const BlockId> blocks) { return impl_->pool.evict_blocks(blocks); }
 void BlockPool::move_block_hashes(BlockId source, BlockId target) { impl_->pool.move_block_hashes(source, target); }
-bool BlockPool::reset_prefix_cache() { return impl_->pool.reset_prefix_cache(); }
+bool BlockPool::reset_prefix_cache(std::uint32_t num_permanent) {
+  return impl_->pool.reset_prefix_cache(num_permanent);
+}
 std::optional<BlockKey> BlockPool::primary_key(BlockId block) const { return impl_->pool.primary_key(block); }
 std::int64_t BlockPool::covered_tokens(BlockId block) const { return impl_->pool.covered_tokens(block); }
 bool BlockPool::has_key(BlockId block, const BlockKey& key) const { return impl_->pool.has_key(block, key); }

@@ -73,9 +73,9 @@ void BasicBlockPool<Atom, Placement>::append_event(KVEvent event) {
 }
 
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::reset_prefix_cache() {
+bool BasicBlockPool<Atom, Placement>::reset_prefix_cache(std::uint32_t num_permanent) {
   if (Fences* const waiting = fences(); waiting != nullptr) drain_fences(*waiting, num_blocks(), true);
-  if (capacity_.free() != num_blocks() - 1) return false;
+  if (capacity_.free() + num_permanent != num_blocks() - 1) return false;
   for (std::uint32_t block = 1; block < num_blocks(); ++block) take_content(block, nullptr);
   index_.clear();
   if (options_.enable_events) events_.append(AllBlocksClearedEvent{});

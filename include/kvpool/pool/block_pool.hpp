@@ -165,7 +165,8 @@ class BlockPool {
 
   /// Forgets all content and announces it, if no block is referenced, reserved or fenced; else false and
   /// nothing changed. The order of free blocks stays. Excludes others: call it alone.
-  [[nodiscard]] bool reset_prefix_cache();
+  /// `num_permanent` blocks may be referenced: those that a manager holds for ever (attention sinks).
+  [[nodiscard]] bool reset_prefix_cache(std::uint32_t num_permanent = 0);
 
   /// Primary key of the block; empty when it has none. Exact while the caller holds a reference.
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
