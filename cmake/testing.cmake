@@ -3,6 +3,14 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
+# `cmake --build ... --target checks_LABEL` builds the programs of one label: what a sanitizer or a toolkit step needs.
+function(kvpool_label_target label target)
+  if(NOT TARGET checks_${label})
+    add_custom_target(checks_${label})
+  endif()
+  add_dependencies(checks_${label} ${target})
+endfunction()
+
 function(kvpool_add_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINITIONS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -13,6 +21,9 @@ function(kvpool_add_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} kvpool_warnings GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE
     KVPOOL_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" ${arg_DEFINITIONS})
+  foreach(label IN LISTS arg_LABELS)
+    kvpool_label_target(${label} ${name})
+  endforeach()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()
