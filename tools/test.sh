@@ -65,7 +65,7 @@ if [ "$tier" = long ]; then
   step "TSan with clang" tools/test_tsan.sh tsan-clang
   step "long tests" ctest --preset dev --no-tests=error --timeout 14400
   step "stress, 60 s a workload" tools/test_stress.sh 60
-  [ -x tests/mutants/run.sh ] && step "seeded faults" tests/mutants/run.sh
+  step "seeded faults" tests/mutants/run.py
 fi
 
 echo; echo "=== all steps passed"
