@@ -2,7 +2,7 @@
 # Builds kvpool and runs its tests; ends with ctest's summary.
 #
 #   tools/test.sh          g++ build and every test (minutes)
-#   tools/test.sh --all    what CI runs: lint, g++, clang, TSan, ASan+UBSan, nvcc, package consumer, stress
+#   tools/test.sh --all    what CI runs: lint, g++, clang with ASan+UBSan, TSan, nvcc, package consumer, stress
 #   tools/test.sh --long   hours: long model checking, soak, every seeded fault
 #
 # Missing Debian packages are installed first (as root or through sudo).
@@ -55,13 +55,13 @@ tools/install_packages.sh all
 step "lint" tools/lint.sh
 step "g++: build and all tests" build_and_test dev
 step "package consumer" tests/package/run.sh build/dev
-step "clang: build and all tests" build_and_test clang
-step "ASan+UBSan: build and all tests" build_and_test asan
+step "clang, ASan+UBSan: all tests" build_and_test asan
 step "TSan: canary and concurrent tests" tools/test_tsan.sh tsan
 step "nvcc: compile and link" tools/test_cuda.sh
 step "stress smoke" tools/test_stress.sh 10
 if [ "$tier" = long ]; then
   export KVPOOL_TEST_SCALE=long
+  step "clang without sanitizers" build_and_test clang
   step "TSan with clang" tools/test_tsan.sh tsan-clang
   step "long tests" ctest --preset dev --no-tests=error --timeout 14400
   step "stress, 60 s a workload" tools/test_stress.sh 60
