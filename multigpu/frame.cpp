@@ -33,6 +33,7 @@ std::string_view to_string(FrameKind kind) noexcept {
     case FrameKind::all_reduce_sum: return "all_reduce_sum";
     case FrameKind::all_reduce_sum_bf16: return "all_reduce_sum_bf16";
     case FrameKind::barrier: return "barrier";
+    case FrameKind::nudge: return "nudge";
     case FrameKind::failure: return "failure";
     case FrameKind::abort: return "abort";
     case FrameKind::decided: return "decided";

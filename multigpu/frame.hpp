@@ -20,6 +20,7 @@ enum class FrameKind : std::uint8_t {
   all_reduce_sum,
   all_reduce_sum_bf16,
   barrier,
+  nudge,    ///< asks for the last report of a flood once more
   failure,  ///< finding the verdict after an operation failed
   abort,    ///< payload: the reason
   decided,  ///< payload: the verdict

@@ -19,7 +19,8 @@ namespace kvpool::multigpu {
 /// misses. The verdict after a failure, and the outcome of agree(), are found by flooding: everybody
 /// sends what it knows to all, kFloodRounds times. One of these rounds is free of faults when at most
 /// kFloodRounds - 1 faults happen in them, and after it all ranks know the same. For this to hold a
-/// message of an earlier round than the receiver's is as good as lost and is dropped.
+/// message of an earlier round than the receiver's is as good as lost and is dropped. A rank that misses a
+/// report asks for it again, so that a lost message does not make it late for the next operation.
 class MessageCommunicator final : public Communicator {
  public:
   static constexpr int kFloodRounds = 3;
@@ -66,6 +67,11 @@ class MessageCommunicator final : public Communicator {
     Error error;
   };
 
+  struct Unreadable {
+    std::uint64_t sequence = 0;  ///< operation during which it came
+    std::string defect;
+  };
+
   // message_communicator.cpp: the collectives
   std::optional<Error> begin(Operation& op, FrameKind kind, std::string_view name, Timeout timeout);
   void send_to_all(const FrameHeader& header, std::span<const std::byte> payload);
@@ -96,10 +102,13 @@ class MessageCommunicator final : public Communicator {
   // verdict.cpp: one outcome for all
   Error fail(const Operation& op, FaultSet faults);
   std::optional<Error> flood(FrameKind kind, std::uint64_t sequence, FaultSet& faults, TimePoint base, Duration slack);
+  bool heard_in(FrameKind kind, std::uint64_t sequence, int from, int round) const;
   bool will_not_report(FrameKind kind, std::uint64_t sequence, int from) const;
   std::optional<Error> decided_elsewhere(std::uint64_t sequence) const;
   Error conclude(const Operation& op, Error verdict);
   Bytes encode_report(const FaultSet& faults) const;
+  void nudge(FrameKind kind, std::uint64_t sequence);
+  void answer_nudge(std::uint64_t sequence, int from);
 
   std::unique_ptr<Transport> transport_;
   int rank_;
@@ -108,9 +117,10 @@ class MessageCommunicator final : public Communicator {
   int agree_round_ = 0;         ///< of the current operation; earlier messages of it are dropped
   int failure_round_ = 0;
   std::map<Key, DecodedFrame> inbox_;
-  std::map<int, std::string> unreadable_;  ///< sender -> defect of a message that belongs to nothing
-  std::map<int, Decision> aborted_;        ///< sender -> its last operation and its reason
-  std::optional<Decision> decision_;       ///< of another rank
+  Bytes last_report_;                     ///< frame of the last report sent in an agreement
+  std::map<int, Unreadable> unreadable_;  ///< sender -> its last message that belongs to nothing
+  std::map<int, Decision> aborted_;       ///< sender -> its last operation and its reason
+  std::optional<Decision> decision_;      ///< of another rank
   std::optional<Error> failure_;
 };
 

@@ -35,10 +35,14 @@ void MessageCommunicator::file(Arrival arrival) {
   const int from = arrival.from;
   DecodedFrame frame = decode_frame(arrival.bytes, from, world_);
   if (!frame.header) {
-    unreadable_.try_emplace(from, std::move(frame.defect));
+    unreadable_[from] = {sequence_, std::move(frame.defect)};
     return;
   }
   const FrameHeader header = *frame.header;
+  if (header.kind == FrameKind::nudge) {
+    answer_nudge(header.sequence, from);
+    return;
+  }
   if (header.kind == FrameKind::abort || header.kind == FrameKind::decided) {
     if (frame.defect.empty()) file_announcement(header, from, frame.payload);
     return;
@@ -95,8 +99,8 @@ FaultSet MessageCommunicator::faults_of_missing(const Operation& op, std::uint8_
     if (const auto aborted = aborted_.find(r); aborted != aborted_.end() && aborted->second.sequence < op.sequence) {
       faults.add({FaultKind::aborted, r, r, aborted->second.error.message});
     }
-    if (const auto bad = unreadable_.find(r); bad != unreadable_.end()) {
-      faults.add({FaultKind::garbage, r, rank_, bad->second + " in " + op.name});
+    if (const auto bad = unreadable_.find(r); bad != unreadable_.end() && bad->second.sequence == op.sequence) {
+      faults.add({FaultKind::garbage, r, rank_, bad->second.defect + " in " + op.name});
     }
     const auto first = inbox_.lower_bound(Key{op.sequence, FrameKind{}, 0, 0});
     const auto last = inbox_.lower_bound(Key{op.sequence + 1, FrameKind{}, 0, 0});
@@ -118,7 +122,13 @@ FaultSet MessageCommunicator::silent_ranks(const Operation& op, const std::vecto
   FaultSet faults;
   for (int r = 0; r < world_; ++r) {
     const auto i = static_cast<std::size_t>(r);
-    if (from[i] && !into[i]) faults.add({FaultKind::silent, r, rank_, op.name});
+    if (!from[i] || into[i]) continue;
+    if (const auto bad = unreadable_.find(r); bad != unreadable_.end()) {
+      // Its contribution came before this operation began and could not be read.
+      faults.add({FaultKind::garbage, r, rank_, bad->second.defect + " in " + op.name});
+    } else {
+      faults.add({FaultKind::silent, r, rank_, op.name});
+    }
   }
   return faults;
 }

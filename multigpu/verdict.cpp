@@ -50,21 +50,49 @@ std::optional<Error> MessageCommunicator::flood(FrameKind kind, std::uint64_t se
                                                 TimePoint base, Duration slack) {
   int& round = kind == FrameKind::agree ? agree_round_ : failure_round_;
   for (round = 1; round <= kFloodRounds; ++round) {
-    send_to_all({kind, static_cast<std::uint8_t>(round), sequence}, encode_report(faults));
+    const FrameHeader header{kind, static_cast<std::uint8_t>(round), sequence};
+    const Bytes report = encode_report(faults);
+    if (kind == FrameKind::agree) last_report_ = encode_frame(header, rank_, world_, report);
+    send_to_all(header, report);
     const TimePoint until = base + round * slack;
+    TimePoint patience = transport_->now() + slack;
     while (true) {
       if (auto decided = decided_elsewhere(sequence)) return decided;
       bool complete = true;
-      for (int r = 0; r < world_ && complete; ++r) {
-        complete = r == rank_ || report_of(kind, sequence, r, round) || will_not_report(kind, sequence, r);
-      }
-      if (complete || !take_arrivals(until)) break;
+      for (int r = 0; r < world_ && complete; ++r) complete = r == rank_ || heard_in(kind, sequence, r, round);
+      if (complete) break;
+      if (take_arrivals(std::min(until, patience))) continue;
+      if (transport_->now() >= until) break;
+      nudge(kind, sequence);
+      patience = transport_->now() + slack;
     }
     for (int r = 0; r < world_; ++r) {
-      if (const auto report = report_of(kind, sequence, r, round)) faults.merge(report->faults);
+      if (const auto theirs = report_of(kind, sequence, r, round)) faults.merge(theirs->faults);
     }
   }
   return std::nullopt;
+}
+
+bool MessageCommunicator::heard_in(FrameKind kind, std::uint64_t sequence, int from, int round) const {
+  return report_of(kind, sequence, from, round) || will_not_report(kind, sequence, from);
+}
+
+/// Asks those that are behind, or whose report was lost, to say it again.
+void MessageCommunicator::nudge(FrameKind kind, std::uint64_t sequence) {
+  if (kind != FrameKind::agree) return;
+  for (int r = 0; r < world_; ++r) {
+    if (r == rank_ || heard_in(kind, sequence, r, agree_round_)) continue;
+    transport_->send(r, encode_frame({FrameKind::nudge, 0, sequence}, rank_, world_, {}));
+  }
+}
+
+void MessageCommunicator::answer_nudge(std::uint64_t sequence, int from) {
+  if (sequence == sequence_ && agree_round_ > 0) {
+    transport_->send(from, last_report_);
+  } else if (sequence < sequence_) {
+    // This rank is past that agreement, which it could only leave with nothing to complain about.
+    transport_->send(from, encode_frame({FrameKind::agree, kFloodRounds, sequence}, rank_, world_, encode_report({})));
+  }
 }
 
 /// The end of a plain collective that cannot be completed: who is alive, what did they see, who is at

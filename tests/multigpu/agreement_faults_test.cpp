@@ -212,7 +212,7 @@ TEST(AgreementFaults, SixtyFourRanks) {
   Tally tally("64 ranks");
   std::mt19937_64 random(64);
   tally.check(64, Situation::healthy, {});
-  for (int i = 0; i < (long_run() ? 200 : 8); ++i) {
+  for (int i = 0; i < (long_run() ? 100 : 4); ++i) {
     tally.check(64, Situation::healthy, random_plan(random, 64, 900, i % 2 == 1));
   }
 }
