@@ -284,14 +284,36 @@ struct RowKernel {
     }
   }
 
-  /// acc = acc * factor + sum of p * v for elements [at, at + Steps * kStep) of four rows.
+  /// The keys [from, to) that only some of four rows need: out = out * factor + sum of p * v, one row at a time. Kept
+  /// apart from pv_chunk, whose accumulators must stay in registers.
   template <int Steps, bool Tail>
-  static KVPOOL_INLINE void pv_chunk(const RowTask& t, const std::byte* const* v, const std::byte* const* next_k,
-                                     std::int64_t ahead, const PvRange& range, std::int64_t row, std::int64_t at,
-                                     const float* factor) {
+  static __attribute__((noinline)) void pv_edge(const RowTask& t, const std::byte* const* v, const PvRange& range,
+                                                std::int64_t row, std::int64_t at, const float* factor,
+                                                std::int64_t from, std::int64_t to) {
     constexpr int kCount = Steps * kVecs;
     constexpr std::size_t kExtent = kCount;
-    const std::int64_t left = t.dim_v - at;
+    for (std::int64_t r = 0; r < kRowBlock; ++r) {
+      const float* p = t.scores + (row + r) * kKeyTile;
+      float* out = t.acc + (row + r) * t.acc_stride + at;
+      F acc[kExtent];
+      for (int j = 0; j < kCount; ++j) acc[j] = V::mul(V::load(out + j * V::kLanes), V::set1(factor[r]));
+      const std::int64_t end = least(to, range.row_hi[r]);
+      for (std::int64_t i = most(from, range.row_lo[r]); i < end; ++i) {
+        F value[kExtent];
+        load_value<Steps, Tail>(v[i], at, t.dim_v - at, value);
+        for (int j = 0; j < kCount; ++j) acc[j] = V::fma(V::set1(p[i]), value[j], acc[j]);
+      }
+      for (int j = 0; j < kCount; ++j) V::store(out + j * V::kLanes, acc[j]);
+    }
+  }
+
+  /// out = out * factor + sum of p * v for the keys that all four rows need.
+  template <int Steps, bool Tail>
+  static KVPOOL_INLINE void pv_common(const RowTask& t, const std::byte* const* v, const std::byte* const* next_k,
+                                      std::int64_t ahead, const PvRange& range, std::int64_t row, std::int64_t at,
+                                      const float* factor) {
+    constexpr int kCount = Steps * kVecs;
+    constexpr std::size_t kExtent = kCount;
     const float* p = t.scores + row * kKeyTile;
     float* out = t.acc + row * t.acc_stride + at;
     F acc[kRowBlock][kExtent];
@@ -301,22 +323,9 @@ struct RowKernel {
       for (int j = 0; j < kCount; ++j)
         acc[r][j] = V::mul(V::load(out + r * t.acc_stride + j * V::kLanes), V::set1(factor[r]));
     }
-    const auto edge = [&](std::int64_t from, std::int64_t to) {
-      for (std::int64_t i = from; i < to; ++i) {
-        F value[kExtent];
-        load_value<Steps, Tail>(v[i], at, left, value);
-        KVPOOL_UNROLL
-        for (int r = 0; r < kRowBlock; ++r) {
-          if (i < range.row_lo[r] || i >= range.row_hi[r]) continue;
-          KVPOOL_UNROLL
-          for (int j = 0; j < kCount; ++j) acc[r][j] = V::fma(V::set1(p[r * kKeyTile + i]), value[j], acc[r][j]);
-        }
-      }
-    };
-    edge(range.lo, least(range.all_lo, range.hi));
     for (std::int64_t i = range.all_lo; i < range.all_hi; ++i) {
       F value[kExtent];
-      load_value<Steps, Tail>(v[i], at, left, value);
+      load_value<Steps, Tail>(v[i], at, t.dim_v - at, value);
       if (i < ahead) {
         KVPOOL_UNROLL
         for (int line = 0; line < (Steps * kStep * L::kBytes + 63) / 64; ++line)
@@ -329,12 +338,26 @@ struct RowKernel {
         for (int j = 0; j < kCount; ++j) acc[r][j] = V::fma(weight, value[j], acc[r][j]);
       }
     }
-    edge(range.all_hi, range.hi);
     KVPOOL_UNROLL
     for (int r = 0; r < kRowBlock; ++r) {
       KVPOOL_UNROLL
       for (int j = 0; j < kCount; ++j) V::store(out + r * t.acc_stride + j * V::kLanes, acc[r][j]);
     }
+  }
+
+  /// Elements [at, at + Steps * kStep) of four rows: keys in ascending order, as for every row alone.
+  template <int Steps, bool Tail>
+  static KVPOOL_INLINE void pv_chunk(const RowTask& t, const std::byte* const* v, const std::byte* const* next_k,
+                                     std::int64_t ahead, const PvRange& range, std::int64_t row, std::int64_t at,
+                                     const float* factor) {
+    static constexpr float kOnes[kRowBlock] = {1, 1, 1, 1};
+    const std::int64_t low_end = least(range.all_lo, range.hi);
+    if (range.lo < low_end) {
+      pv_edge<Steps, Tail>(t, v, range, row, at, factor, range.lo, low_end);
+      factor = kOnes;
+    }
+    pv_common<Steps, Tail>(t, v, next_k, ahead, range, row, at, factor);
+    if (range.all_hi < range.hi) pv_edge<Steps, Tail>(t, v, range, row, at, kOnes, range.all_hi, range.hi);
   }
 
   static void pv_tile(const RowTask& t, const TileRows& rows, const TileRows& next, const TileSpan& s,

@@ -68,7 +68,7 @@ inline void dot_block_of(const RowTask& t, const std::byte* const* k, const std:
     KVPOOL_UNROLL
     for (int i = 0; i < 4; ++i) acc[r][i] = _mm512_setzero_ps();
   }
-  const auto step = [&](const __m512i(&key)[4][Keys::kCount], std::int64_t at) {
+  const auto step = [&](const __m512i(&key)[4][Keys::kCount], std::int64_t at) __attribute__((always_inline)) {
     KVPOOL_UNROLL
     for (int j = 0; j < Keys::kCount; ++j) {
       KVPOOL_UNROLL
