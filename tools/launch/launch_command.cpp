@@ -1,0 +1,131 @@
+// `kvpool launch`: finds out which ranks there are, runs them, prints what came of it.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kvpool/multigpu/mpi_communicator.hpp"
+#include "kvpool/multigpu/thread_communicator.hpp"
+#include "tools/cli/exit_status.hpp"
+#include "tools/cli/interrupt.hpp"
+#include "tools/cli/progress.hpp"
+#include "tools/launch/launch_options.hpp"
+#include "tools/launch/rank_main.hpp"
+#include "tools/launch/report.hpp"
+
+namespace kvpool::launch {
+namespace {
+
+constexpr const char* kName = "launch";
+
+std::optional<std::string> environment_variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+ServeHooks make_hooks(tools::Progress& progress) {
+  ServeHooks hooks;
+  hooks.interrupted = [] { return tools::interrupt_requested(); };
+  hooks.requests_finished = [&progress](std::int64_t count) { progress.advance(static_cast<std::uint64_t>(count)); };
+  return hooks;
+}
+
+/// Prints this rank's part of the outcome and answers its exit status.
+int conclude(const LaunchOptions& options, int rank, const RankOutcome& outcome) {
+  int status = tools::kExitOk;
+  if (outcome.report) {
+    if (options.json) {
+      tools::print_json(to_json(options, *outcome.report));
+    } else {
+      std::fputs(to_table(options, *outcome.report).c_str(), stdout);
+      std::fflush(stdout);
+    }
+    status = exit_status_of(*outcome.report);
+    for (const scheduler::Refusal& refusal : outcome.report->serve.refusals) {
+      tools::fail(kName, options.trace + ": " + refusal.reason, status);
+    }
+    for (const std::string& alarm : outcome.report->serve.alarms) {
+      tools::fail(kName, "block tables differ: " + alarm, status);
+    }
+  }
+  if (outcome.error) {
+    status = tools::exit_status_of(outcome.error->code);
+    const bool told_by_rank_0 = outcome.common_input_error && rank != 0;
+    const std::string who = outcome.common_input_error ? "" : "rank " + std::to_string(rank) + ": ";
+    if (!told_by_rank_0) tools::fail(kName, who + outcome.error->message, status);
+  }
+  return status;
+}
+
+int run_threads(const LaunchOptions& options, int world_size) {
+  auto communicators = make_thread_communicators(world_size);
+  std::vector<RankOutcome> outcomes(static_cast<std::size_t>(world_size));
+  {
+    tools::Progress progress("requests", "requests", 0);
+    const ServeHooks hooks = make_hooks(progress);
+    const RankEnvironment environment{"threads", world_size};
+    std::vector<std::thread> ranks;
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+      ranks.emplace_back([&, rank] { outcomes[rank] = run_rank(options, *communicators[rank], environment, hooks); });
+    }
+    for (std::thread& rank : ranks) rank.join();
+  }
+  int status = tools::kExitOk;
+  for (std::size_t rank = outcomes.size(); rank > 0; --rank) {
+    const int mine = conclude(options, static_cast<int>(rank - 1), outcomes[rank - 1]);
+    if (mine != tools::kExitOk) status = mine;
+  }
+  return status;
+}
+
+int run_mpi(const LaunchOptions& options, const std::optional<LauncherPlace>& place) {
+  auto communicator = make_mpi_communicator(place, options.timeout());
+  if (!communicator.ok()) {
+    return tools::fail(kName, communicator.error().message, tools::exit_status_of(communicator.error().code));
+  }
+  Communicator& ranks = **communicator;
+  RankOutcome outcome;
+  {
+    tools::Progress progress("requests", "requests", 0);
+    const RankEnvironment environment{"mpi", place && place->local_size ? *place->local_size : ranks.world_size()};
+    outcome = run_rank(options, ranks, environment, make_hooks(progress));
+  }
+  const int status = conclude(options, ranks.rank(), outcome);
+  if (ranks.failure() && status == kExitStatusEnvironment) exit_after_rank_failure();
+  return status;
+}
+
+int run(const LaunchOptions& options) {
+  const auto place = read_launcher_place(environment_variable);
+  if (!place.ok()) return tools::fail(kName, place.error().message, tools::exit_status_of(place.error().code));
+  std::string transport = options.transport;
+  if (transport == "auto") transport = options.ranks_as_threads || !*place ? "threads" : "mpi";
+  const tools::InterruptGuard guard;
+  if (transport == "mpi") return run_mpi(options, *place);
+  const int world_size = options.ranks_as_threads.value_or(1);
+  if (Status status = check_launcher(*place, 1); !status.ok()) {
+    return tools::fail(kName, status.error().message, tools::exit_status_of(status.error().code));
+  }
+  return run_threads(options, world_size);
+}
+
+}  // namespace
+}  // namespace kvpool::launch
+
+namespace kvpool::tools {
+
+void add_launch_command(CLI::App& app, int& exit_status);
+
+void add_launch_command(CLI::App& app, int& exit_status) {
+  CLI::App& command = *app.add_subcommand("launch", "Run a request trace through the whole system on several ranks");
+  auto options = std::make_shared<launch::LaunchOptions>();
+  launch::add_options(command, *options);
+  command.callback([options, &exit_status] { exit_status = launch::run(*options); });
+}
+
+}  // namespace kvpool::tools

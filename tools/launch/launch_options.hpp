@@ -1,0 +1,45 @@
+// What `kvpool launch` can be told.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kvpool/foundation/error.hpp"
+#include "kvpool/multigpu/communicator.hpp"
+
+namespace kvpool::launch {
+
+struct LaunchOptions {
+  std::string trace;
+  std::optional<std::uint64_t> first;   ///< requests
+  std::int64_t tokens_per_id = 16;      ///< of an id trace
+  std::int64_t schedulers = 4;          ///< threads in rank 0
+  std::string model;                    ///< path; empty: the default model
+  std::optional<std::int64_t> memory;   ///< bytes of KV pool per rank; empty: profiled
+  double utilization = 0.92;            ///< of the memory that the probe finds
+  std::int64_t block_size = 16;         ///< tokens
+  std::string backend = "auto";         ///< auto, cpu, cuda
+  std::string transport = "auto";       ///< auto, mpi, nccl, threads
+  std::optional<int> ranks_as_threads;  ///< ranks in this one process
+  std::int64_t verify = 0;              ///< requests
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
+  std::int64_t step_tokens = 512;  ///< tokens per step
+  std::int64_t max_running = 64;   ///< requests
+  bool json = false;
+
+  [[nodiscard]] Timeout timeout() const { return std::chrono::ceil<std::chrono::milliseconds>(deadline); }
+};
+
+/// Keys per partial attention result; fixed, so that outputs do not depend on batches and ranks.
+inline constexpr std::int64_t kKeysPerSplit = 256;
+
+/// Options on `command`; values out of range are usage errors.
+void add_options(CLI::App& command, LaunchOptions& options);
+
+/// Rules between options. Errors: invalid_config with names and values.
+[[nodiscard]] Status validate(const LaunchOptions& options);
+
+}  // namespace kvpool::launch

@@ -1,0 +1,56 @@
+// One step on one rank, the same code on every rank: learn the tables, compute, hand the results to rank 0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvpool/multigpu/communicator.hpp"
+#include "kvpool/multigpu/divergence_monitor.hpp"
+#include "tools/launch/rank/step_executor.hpp"
+#include "tools/launch/step/step_message.hpp"
+#include "tools/launch/step/table_mirror.hpp"
+
+namespace kvpool::launch {
+
+/// Outputs of all ranks, as rank 0 puts them together.
+struct GatheredOutputs {
+  std::int64_t rows = 0;
+  std::vector<float> heads;   ///< [rows][layers][query heads][head size]
+  std::vector<float> hidden;  ///< [rows][hidden size]
+};
+
+/// Not thread-safe. References must outlive it.
+class RankStep {
+ public:
+  RankStep(const TinyModel& model, const KvStorage& storage, Communicator& communicator,
+           const ExecutorOptions& options);
+
+  /// Errors: those of the step (layout_mismatch, kernels) and of the communicator. On rank 0 `gathered` holds the
+  /// results of all ranks.
+  [[nodiscard]] Status run(const StepMessage& message, GatheredOutputs& gathered);
+
+  [[nodiscard]] const ExecutionTimes& times() const noexcept { return executor_.times(); }
+  /// Seconds spent in handing results over and in comparing tables.
+  [[nodiscard]] double gather_seconds() const noexcept { return gather_seconds_; }
+  [[nodiscard]] std::int64_t divergence_checks() const noexcept { return divergence_checks_; }
+  /// One line per alarm.
+  [[nodiscard]] const std::vector<std::string>& alarms() const noexcept { return alarms_; }
+
+ private:
+  [[nodiscard]] Status hand_over(GatheredOutputs& gathered);
+  [[nodiscard]] Status put_together(const std::vector<Bytes>& parts, GatheredOutputs& gathered) const;
+
+  const TinyModel& model_;
+  Communicator& communicator_;
+  ExecutorOptions options_;
+  DivergenceMonitor monitor_;
+  TableMirror mirror_;
+  StepExecutor executor_;
+  StepOutputs outputs_;
+  double gather_seconds_ = 0;
+  std::int64_t divergence_checks_ = 0;
+  std::vector<std::string> alarms_;
+};
+
+}  // namespace kvpool::launch
