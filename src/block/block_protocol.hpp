@@ -63,27 +63,32 @@ class BlockProtocol {
     return false;
   }
 
-  /// Gives back one reference. `supply.peek()` names the ticket to use, `supply.consume()` is called when
-  /// it was used.
-  template <class TicketSupply>
-  [[nodiscard]] ReleaseOutcome release(std::uint32_t block, ReleaseTarget target, TicketSupply& supply) noexcept {
+  /// Gives back one reference. `choose()` says where the block goes if this is the last one; it is asked only
+  /// after the word showed that, so it sees what former holders did before they gave theirs back.
+  /// `peek()` of a supply names the ticket to use, `consume()` is called when it was used.
+  template <class Choose, class OrderTickets, class FenceTickets>
+  [[nodiscard]] ReleaseOutcome release(std::uint32_t block, Choose choose, OrderTickets& order,
+                                       FenceTickets& fence) noexcept {
     BlockState before = state(block);
     for (;;) {
       if (before.refs() == 0) return ReleaseOutcome::not_referenced;
       if (before.refs() > 1) {
         if (exchange(block, before, before.without_reference())) return ReleaseOutcome::still_referenced;  // [S3]
-      } else if (target == ReleaseTarget::fence) {
-        if (exchange(block, before, before.released_to_fence(supply.peek()))) {  // [S3]
-          supply.consume();
+        continue;
+      }
+      const ReleaseTarget target = choose();
+      if (target == ReleaseTarget::fence) {
+        if (exchange(block, before, before.released_to_fence(fence.peek()))) {  // [S3]
+          fence.consume();
           return ReleaseOutcome::fenced;
         }
-      } else if (target == ReleaseTarget::order || (target == ReleaseTarget::order_if_hashed && before.hashed())) {
-        if (exchange(block, before, before.released_to_order(supply.peek()))) {  // [S3]
-          supply.consume();
+      } else if (target == ReleaseTarget::order || before.hashed()) {
+        if (exchange(block, before, before.released_to_order(order.peek()))) {  // [S3]
+          order.consume();
           return ReleaseOutcome::ordered;
         }
-      } else {
-        if (exchange(block, before, before.released_blank())) return ReleaseOutcome::blank;  // [S3]
+      } else if (exchange(block, before, before.released_blank())) {  // [S3]
+        return ReleaseOutcome::blank;
       }
     }
   }

@@ -129,6 +129,7 @@ class BasicBlockPool {
   template <class OnClaimed>
   std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, PoolStats& delta, OnClaimed&& on_claimed);
   std::size_t pop_stack(Shard& shard, std::span<std::uint32_t> out);
+  [[nodiscard]] std::uint32_t expected_places(std::span<const BlockId> blocks) const noexcept;
   bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, std::uint32_t& uncredited);
   [[nodiscard]] bool take_from_stacks(std::uint32_t block, std::uint64_t units);
   enum class Touch { done, no_capacity, gone };

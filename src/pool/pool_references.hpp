@@ -141,21 +141,27 @@ bool BasicBlockPool<Atom, Placement>::get_new_blocks(std::span<BlockId> out) {
   return true;
 }
 
-/// Gives back one reference of each block. `uncredited` counts the blocks that became free; the caller
-/// credits them, since they can be reached now.
+/// How many of the blocks will probably need a place in the order.
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
-                                              std::uint32_t& uncredited) {
-  Shard& home = here();
-  Fences* const waiting = fence != nullptr ? &install_fences() : fences();
+std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const BlockId> blocks) const noexcept {
   std::uint32_t expected = 0;
   for (const BlockId block : blocks) {
     if (block.value() >= num_blocks()) continue;
     const BlockState state = protocol_.state(block.value());
     expected += state.refs() == 1 && (state.hashed() || target() == ReleaseTarget::order) ? 1U : 0U;
   }
-  if (waiting != nullptr) expected = 0;  // blocks may have to wait: positions are taken one by one
+  return expected;
+}
 
+/// Gives back one reference of each block. `uncredited` counts the blocks that became free; the caller
+/// credits them, since they can be reached now.
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
+                                              std::uint32_t& uncredited) {
+  Shard& home = here();
+  Fences* waiting = fence != nullptr ? &install_fences() : fences();
+  // With fences in use blocks may have to wait: places are taken one by one.
+  const std::uint32_t expected = waiting == nullptr ? expected_places(blocks) : 0;
   bool good = true;
   PoolStats delta;
   OrderIncidents incidents;
@@ -168,6 +174,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   };
   {
     typename Order::Tickets tickets(home.order, expected);
+    typename Fences::Tickets fence_tickets;
     for (const BlockId id : blocks) {
       const std::uint32_t block = id.value();
       if (id == kNullBlock) continue;
@@ -176,15 +183,14 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
         good = false;
         continue;
       }
-      ReleaseOutcome outcome{};
-      if (waiting != nullptr && fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
-      if (waiting != nullptr && waiting->must_wait(block)) {
-        typename Fences::Tickets fence_tickets(*waiting);
-        outcome = protocol_.release(block, ReleaseTarget::fence, fence_tickets);
-        if (outcome == ReleaseOutcome::fenced) fence_tickets.settle(protocol_, block);
-      } else {
-        outcome = protocol_.release(block, target(), tickets);
-      }
+      if (fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
+      const auto choose = [&] {
+        // Read anew: the first fence ever may have been named by a former holder of this block.
+        if (waiting == nullptr) waiting = fences();
+        fence_tickets.attach(waiting);
+        return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
+      };
+      const ReleaseOutcome outcome = protocol_.release(block, choose, tickets, fence_tickets);
       switch (outcome) {
         case ReleaseOutcome::not_referenced:
           report(ContractBreach::double_free, "free_blocks", id);
@@ -195,7 +201,10 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
           ++ordered;
           break;
         case ReleaseOutcome::blank: blank.append(protocol_, block); break;
-        case ReleaseOutcome::fenced: ++delta.released_blocks; break;
+        case ReleaseOutcome::fenced:
+          fence_tickets.settle(protocol_, block);
+          ++delta.released_blocks;
+          break;
         case ReleaseOutcome::still_referenced: break;
       }
     }

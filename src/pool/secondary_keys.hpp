@@ -103,7 +103,8 @@ class SecondaryKeys {
   /// Gives a record back that is in no list and in no index slot. Lock-free.
   void release(std::uint32_t number) noexcept {
     Record& r = record(number);
-    r.stamp.store(r.stamp.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // [K5]
+    const std::uint32_t stamp = r.stamp.load(std::memory_order_relaxed);
+    r.stamp.store((stamp + 1) | 1U, std::memory_order_release);  // [K5] odd, also if it was never filled
     std::uint64_t top = free_.load(std::memory_order_relaxed);
     do {
       r.next.store(index_of(top), std::memory_order_relaxed);

@@ -27,25 +27,27 @@ class FenceQueue {
   /// Tickets of one release; see ShardOrder::Tickets.
   class Tickets {
    public:
-    explicit Tickets(FenceQueue& queue) : queue_(queue) {}
+    Tickets() = default;
     ~Tickets() {
-      if (held_) queue_.ring_.kill(next_);
+      if (held_) queue_->ring_.kill(next_);
     }
     Tickets(const Tickets&) = delete;
     Tickets& operator=(const Tickets&) = delete;
+    /// Names the queue, before the first ticket is needed.
+    void attach(FenceQueue* queue) noexcept { queue_ = queue; }
     [[nodiscard]] std::uint32_t peek() noexcept {
-      if (!held_) next_ = queue_.ring_.take_positions(1);
+      if (!held_) next_ = queue_->ring_.take_positions(1);
       held_ = true;
-      return queue_.codec_.fence(next_);
+      return queue_->codec_.fence(next_);
     }
     void consume() noexcept {
       used_ = next_;
       held_ = false;
     }
-    void settle(Protocol& protocol, std::uint32_t block) noexcept { queue_.settle(protocol, used_, block); }
+    void settle(Protocol& protocol, std::uint32_t block) noexcept { queue_->settle(protocol, used_, block); }
 
    private:
-    FenceQueue& queue_;
+    FenceQueue* queue_ = nullptr;
     std::uint64_t next_ = 0;
     std::uint64_t used_ = 0;
     bool held_ = false;
