@@ -25,5 +25,5 @@ for folder in "$(dirname "$nvcc")/../include" /usr/include "${NCCL_HOME:-/nonexi
 done
 [ "$nccl" = ON ] || echo "NCCL: not compiled (no nccl.h found)"
 cmake --preset cuda "${launcher[@]}" -DCMAKE_CUDA_COMPILER="$nvcc" -DKVPOOL_WITH_NCCL=$nccl | tail -n 4
-cmake --build --preset cuda -j "$(nproc)" --target kvpool checks_cuda | tail -n 3
+cmake --build --preset cuda -j "$(nproc)" --target kvpool_kernels kvpool_multigpu checks_cuda | tail -n 3
 ctest --preset cuda --no-tests=error -L cuda

@@ -9,7 +9,7 @@ preset=${1:-tsan}
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 cmake --preset "$preset" "${launcher[@]}" | tail -n 4
-cmake --build --preset "$preset" -j "$(nproc)" --target checks_concurrency race_canary kvpool_stress kvpool | tail -n 3
+cmake --build --preset "$preset" -j "$(nproc)" --target checks_concurrency race_canary kvpool_stress | tail -n 3
 
 # Address-space randomisation with many bits breaks TSan's shadow layout on some kernels.
 no_aslr=()
