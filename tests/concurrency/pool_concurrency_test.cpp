@@ -1,8 +1,8 @@
 // Many threads on a small pool. Each case fails when the claim it is named after is broken.
 #include <map>
 
-#include "concurrency/pool_workload.hpp"
 #include "pool/locked_block_pool.hpp"
+#include "tests/concurrency/pool_workload.hpp"
 
 namespace kvpool::testing {
 namespace {

@@ -1,9 +1,9 @@
 // Broken contracts and odd requests: defined, refused, nothing lost.
 #include <mutex>
 
-#include "concurrency/pool_workload.hpp"
 #include "kvpool/foundation/contract.hpp"
 #include "pool/locked_block_pool.hpp"
+#include "tests/concurrency/pool_workload.hpp"
 
 namespace kvpool::testing {
 namespace {

@@ -5,10 +5,10 @@
 #include <random>
 #include <string>
 
-#include "differential/oracle_pool.hpp"
 #include "kvpool/foundation/contract.hpp"
 #include "kvpool/pool/block_pool.hpp"
 #include "pool/locked_block_pool.hpp"
+#include "tests/differential/oracle_pool.hpp"
 
 namespace kvpool {
 namespace {
@@ -276,6 +276,7 @@ class Duel {
     ASSERT_EQ(stats.allocated_blocks, expected.allocated_blocks);
     ASSERT_EQ(stats.evicted_blocks, expected.evicted_blocks);
     ASSERT_EQ(stats.released_blocks, expected.released_blocks);
+    ASSERT_EQ(stats.published_keys, expected.published_keys);
     ASSERT_EQ(stats.duplicate_keys, expected.duplicate_keys);
     // One thread never meets the rare paths.
     ASSERT_EQ(stats.ring_full + stats.dead_slots + stats.index_full + stats.rescans + stats.stolen_blocks, 0U);
