@@ -32,10 +32,10 @@ std::span<const BlockHandle> CacheCoordinator::hits_of(std::size_t group, const 
 BlockDemand CacheCoordinator::blocks_to_allocate(const SequenceState& state, const AllocationPlan& plan) const {
   BlockDemand sum;
   for (std::size_t g = 0; g < managers_.size(); ++g) {
-    const std::int64_t blocks =
-        managers_[g]->blocks_to_allocate(state.groups[g], demand_of(*managers_[g], plan), hits_of(g, plan));
+    const SlotDemand demand = demand_of(*managers_[g], plan);
+    const std::int64_t blocks = managers_[g]->blocks_to_allocate(state.groups[g], demand, hits_of(g, plan));
     sum.announced += blocks;
-    sum.reserved += std::max<std::int64_t>(blocks, 0);
+    sum.reserved += std::max<std::int64_t>(blocks, 0) + managers_[g]->blocks_not_announced(state.groups[g], demand);
   }
   return sum;
 }
@@ -100,7 +100,7 @@ bool CacheCoordinator::pin_hits(const Request& request, const AllocationPlan& pl
 // All groups take over their hits before any of them gets fresh blocks.
 void CacheCoordinator::allocate_computed_blocks(SequenceState& state, const AllocationPlan& plan,
                                                 Reservation& reservation) {
-  if (state.tracked()) return;
+  if (!state.fresh()) return;
   for (std::size_t g = 0; g < managers_.size(); ++g) {
     managers_[g]->add_local_blocks(state.groups[g], demand_of(*managers_[g], plan), hits_of(g, plan));
   }

@@ -1,6 +1,7 @@
 // All groups of one model together: a hit must hold in every group, an allocation succeeds in all or none.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,11 +28,17 @@ struct AllocationPlan {
   const KVCacheBlocks* hits = nullptr;  ///< null: none
 };
 
-/// Blocks to allocate: `announced` is what is compared with the free blocks, `reserved` what is set aside
-/// (larger only when a group gives an allowance to the others).
+/// Blocks to allocate: `announced` is what is compared with the blocks that are free and need not be kept,
+/// `reserved` what may be taken in fact (never less).
 struct BlockDemand {
   std::int64_t announced = 0;
   std::int64_t reserved = 0;
+
+  /// Blocks that must stay free beside the reservation so that both hold: announced + keep_free and
+  /// reserved are at most what is free.
+  [[nodiscard]] std::int64_t left_to_keep(std::int64_t keep_free) const noexcept {
+    return std::max<std::int64_t>(0, keep_free - (reserved - announced));
+  }
 };
 
 struct CoordinatorOptions {

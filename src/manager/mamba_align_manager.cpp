@@ -20,6 +20,11 @@ std::int64_t MambaAlignManager::blocks_to_allocate(const GroupState& state, cons
   return fresh + evictable_hits(hits);
 }
 
+std::int64_t MambaAlignManager::blocks_not_announced(const GroupState& state, const SlotDemand& demand) const {
+  if (state.tracked() || state.length() > 0 || demand.total_computed <= demand.local_computed) return 0;
+  return cdiv(demand.main_tokens, block_size()) > cdiv(demand.total_computed, block_size()) ? 1 : 0;
+}
+
 // The speculative states of the step before become positions further on, so that no new ones are needed.
 void MambaAlignManager::move_speculative_blocks(GroupState& state, std::int64_t num_skipped) {
   const std::int64_t length = state.length();

@@ -2,6 +2,7 @@
 // that threads can work on different requests without meeting.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -44,11 +45,10 @@ struct SequenceState {
   std::vector<BlockId> pins;      ///< tails handed to a connector, kept until the request is freed
   std::atomic<bool> busy{false};  ///< one thread at a time
 
-  [[nodiscard]] bool tracked() const noexcept {
-    for (const GroupState& group : groups) {
-      if (group.tracked()) return true;
-    }
-    return false;
+  /// Nothing was allocated, found or loaded for the request yet.
+  [[nodiscard]] bool fresh() const noexcept {
+    return std::all_of(groups.begin(), groups.end(),
+                       [](const GroupState& group) { return !group.tracked() && group.table.empty(); });
   }
 };
 

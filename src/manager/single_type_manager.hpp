@@ -53,6 +53,12 @@ class SingleTypeManager {
   [[nodiscard]] virtual std::int64_t blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
                                                         std::span<const BlockHandle> hits) const;
 
+  /// Blocks that the allocation takes on top of blocks_to_allocate, which speaks as engines expect it.
+  [[nodiscard]] virtual std::int64_t blocks_not_announced(const GroupState& /*state*/,
+                                                          const SlotDemand& /*demand*/) const {
+    return 0;
+  }
+
   /// Hits at the front of the list that are not needed any more once `computed` tokens are there.
   [[nodiscard]] std::size_t unneeded_hits(std::int64_t computed, std::size_t num_hits) const noexcept;
 

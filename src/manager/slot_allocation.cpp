@@ -57,7 +57,7 @@ Status SlotAllocation::validate(const SequenceState& state) const {
     return invalid(
         fmt::format("new_computed_blocks: {} groups instead of {}", hits_->groups.size(), coordinator_.num_groups()));
   }
-  if (state.tracked()) return invalid("new_computed_blocks: the request has blocks already");
+  if (!state.fresh()) return invalid("new_computed_blocks: the request has blocks already");
   return {};
 }
 
@@ -92,8 +92,8 @@ bool SlotAllocation::fits(const SequenceState& state) const {
   if (arguments_.full_sequence_must_fit && !whole_sequence_fits(state)) return false;
   const std::int64_t leaving = coordinator_.releasable_blocks(state, processed_tokens(), request_.num_prompt_tokens());
   const std::int64_t free = std::int64_t{coordinator_.pool().num_free_blocks()} + leaving;
-  const std::int64_t need = coordinator_.blocks_to_allocate(state, plan()).announced;
-  return need + watermark_ + arguments_.reserved_blocks <= free;
+  const BlockDemand need = coordinator_.blocks_to_allocate(state, plan());
+  return need.reserved + need.left_to_keep(watermark_ + arguments_.reserved_blocks) <= free;
 }
 
 AllocatedSlots SlotAllocation::run(SequenceState& state) {
@@ -104,9 +104,7 @@ AllocatedSlots SlotAllocation::run(SequenceState& state) {
   const AllocationPlan plan = this->plan();
   const BlockDemand need = coordinator_.blocks_to_allocate(state, plan);
   BlockPool& pool = coordinator_.pool();
-  // What one group gives as an allowance to the others is taken from the blocks to be kept free.
-  const std::int64_t keep_free =
-      std::max<std::int64_t>(0, watermark_ + arguments_.reserved_blocks - (need.reserved - need.announced));
+  const std::int64_t keep_free = need.left_to_keep(watermark_ + arguments_.reserved_blocks);
   if (need.reserved + keep_free > std::int64_t{pool.num_blocks()}) return result;
   std::optional<Reservation> reservation =
       pool.try_reserve(static_cast<std::uint32_t>(need.reserved), static_cast<std::uint32_t>(keep_free));

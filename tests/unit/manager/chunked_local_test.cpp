@@ -6,7 +6,10 @@ namespace {
 
 TEST(ChunkedLocal, BlocksBeforeTheCurrentChunkCountWithoutALookUp) {
   Engine engine({.num_blocks = 40, .groups = {chunked(4, 8)}});
-  engine.warm(tokens(0, 32));
+  Running warm = engine.start(tokens(0, 32));
+  warm.request.num_in_flight_tokens = 32;
+  engine.step(warm, 32);
+  engine->free(warm.sequence);
   const Request fifteen = engine.request(tokens(0, 16));  // looks at 15 tokens
   PrefixHit hit = engine->get_computed_blocks(fifteen);
   EXPECT_EQ(hit.num_computed_tokens, 12);
