@@ -93,6 +93,7 @@ class BasicBlockPool {
   [[nodiscard]] Status check_invariants() const;
 
  private:
+  static constexpr std::uint64_t kMinusOne = ~std::uint64_t{0};  // counters are sums modulo 2^64
   using Protocol = BlockProtocol<Atom>;
   using Order = ShardOrder<Atom>;
   using Fences = FenceQueue<Atom>;
@@ -126,8 +127,12 @@ class BasicBlockPool {
   }
 
   // references
+  struct Collected {
+    std::uint64_t stolen = 0;
+    std::uint64_t dead_slots = 0;
+  };
   template <class OnClaimed>
-  std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, PoolStats& delta, OnClaimed&& on_claimed);
+  std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, Collected& tally, OnClaimed&& on_claimed);
   std::size_t pop_stack(Shard& shard, std::span<std::uint32_t> out);
   [[nodiscard]] std::uint32_t expected_places(std::span<const BlockId> blocks) const noexcept;
   bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, std::uint32_t& uncredited);
@@ -151,10 +156,17 @@ class BasicBlockPool {
     std::uint64_t next_ordinal = 0;
   };
   [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash) const;
-  [[nodiscard]] bool register_key(std::uint32_t block, const KeyWords& key, std::uint64_t covered, bool keep_duplicate,
-                                  PoolStats& delta);
+  struct Registered {
+    bool done = false;
+    bool secondary = false;
+    bool duplicate = false;
+  };
+  [[nodiscard]] Registered register_key(std::uint32_t block, const KeyWords& key, std::uint64_t covered,
+                                        bool keep_duplicate);
+  [[nodiscard]] bool register_primary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
+                                      std::uint64_t covered, std::uint64_t ordinal);
   [[nodiscard]] bool register_secondary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
-                                        std::uint64_t ordinal, std::uint32_t version, PoolStats& delta);
+                                        std::uint64_t ordinal, std::uint32_t version);
   bool take_content(std::uint32_t block, RemovedKeys* removed);
   void erase_keys(std::uint32_t block, const KeyWords& primary, std::uint32_t slot, RemovedKeys* removed);
   void sweep_secondaries(Secondaries& store, std::uint32_t block, RemovedKeys* removed);

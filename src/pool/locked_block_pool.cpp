@@ -88,9 +88,7 @@ bool LockedBlockPool::reserve(std::uint32_t count, std::uint32_t keep_free) {
 
 std::optional<LockedReservation> LockedBlockPool::try_reserve(std::uint32_t count, std::uint32_t keep_free) {
   if (reserve(count, keep_free)) return LockedReservation(this, count);
-  PoolStats delta;
-  delta.refused_allocations = 1;
-  shards_[here()]->counters.add(delta);
+  shards_[here()]->counters.add<&PoolStats::refused_allocations>(1);
   return std::nullopt;
 }
 
@@ -111,7 +109,8 @@ bool LockedBlockPool::get_new_blocks(std::span<BlockId> out) {
 
 void LockedBlockPool::collect(std::span<BlockId> out) {
   RemovedKeys removed;
-  PoolStats delta;
+  std::uint64_t evicted = 0;
+  std::uint64_t stolen = 0;
   const std::uint32_t first = here();
   std::size_t got = 0;
   for (std::uint32_t step = 0; got < out.size(); ++step) {
@@ -119,16 +118,17 @@ void LockedBlockPool::collect(std::span<BlockId> out) {
     const std::lock_guard lock(home.mutex);
     while (got < out.size() && !home.free.empty()) {
       Block& block = home.free.front();
-      delta.evicted_blocks += remove_keys(block, collector(removed)) ? 1U : 0U;
+      evicted += remove_keys(block, collector(removed)) ? 1U : 0U;
       add_reference(home, block);
       block.generation = static_cast<std::uint16_t>((block.generation + 1U) & 0xfffU);
-      delta.stolen_blocks += step == 0 ? 0U : 1U;
+      stolen += step == 0 ? 0U : 1U;
       out[got++] = id_of(block);
     }
   }
   events_.append_removals(std::move(removed));
-  delta.allocated_blocks = out.size();
-  shards_[first]->counters.add(delta);
+  shards_[first]->counters.add<&PoolStats::allocated_blocks>(out.size());
+  shards_[first]->counters.add<&PoolStats::evicted_blocks>(evicted);
+  shards_[first]->counters.add<&PoolStats::stolen_blocks>(stolen);
 }
 
 bool LockedBlockPool::touch(std::span<const BlockId> blocks) {
@@ -198,7 +198,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
                                           std::uint64_t fence, std::vector<BlockId>& at_fault) {
   std::vector<Block*> left;
   std::uint32_t freed = 0;
-  PoolStats delta;
+  std::uint64_t released = 0;
   const std::lock_guard lock(home.mutex);
   for (const BlockId id : blocks) {
     if (id == kNullBlock || id.value() >= num_blocks() || shard_of(id.value()) != number) continue;
@@ -209,7 +209,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
     }
     block.fence = std::max(block.fence, fence);
     if (--block.refs > 0) continue;
-    ++delta.released_blocks;
+    ++released;
     if (block.fence > fence_passed_.load(std::memory_order_acquire)) {
       block.fenced = true;
       home.fenced.push_back(block);
@@ -223,7 +223,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
     }
   }
   for (auto it = left.rbegin(); it != left.rend(); ++it) enqueue_front(home, **it);
-  home.counters.add(delta);
+  home.counters.add<&PoolStats::released_blocks>(released);
   return freed;
 }
 

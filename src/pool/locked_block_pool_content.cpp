@@ -77,10 +77,8 @@ bool LockedBlockPool::publish(BlockId id, const BlockKey& key, std::int64_t cove
     Block& block = blocks_[id.value()];
     done = block.refs > 0 && enter(block, key, covered_tokens, options_.duplicates == DuplicatePolicy::keep, duplicate);
   }
-  PoolStats delta;
-  delta.published_keys = done ? 1 : 0;
-  delta.duplicate_keys = duplicate ? 1 : 0;
-  home.counters.add(delta);
+  home.counters.add<&PoolStats::published_keys>(done ? 1 : 0);
+  home.counters.add<&PoolStats::duplicate_keys>(duplicate ? 1 : 0);
   return done;
 }
 

@@ -131,9 +131,7 @@ bool BasicBlockPool<Atom, Placement>::pin(BlockHandle block, const BlockKey& key
     }
     break;
   }
-  PoolStats delta;
-  delta.lost_pins = 1;
-  here().counters.add(delta);
+  here().counters.template add<&PoolStats::lost_pins>(1);
   return false;
 }
 
@@ -159,52 +157,58 @@ bool BasicBlockPool<Atom, Placement>::publish(BlockId block, const BlockKey& key
   if (!options_.enable_caching || block == kNullBlock || !known(block, "publish")) return false;
   if (key.group.value() > KeyWords::kMaxGroup) return false;
   const std::uint64_t covered = covered_tokens > 0 ? static_cast<std::uint64_t>(covered_tokens) : 0;
-  PoolStats delta;
-  const bool done =
-      register_key(block.value(), KeyWords(key), covered, options_.duplicates == DuplicatePolicy::keep, delta);
-  delta.published_keys = done ? 1 : 0;
-  here().counters.add(delta);
-  return done;
+  const Registered outcome =
+      register_key(block.value(), KeyWords(key), covered, options_.duplicates == DuplicatePolicy::keep);
+  ShardCounters<Atom>& counters = here().counters;
+  counters.template add<&PoolStats::duplicate_keys>(outcome.duplicate ? 1 : 0);
+  counters.template add<&PoolStats::published_keys>(outcome.done && outcome.secondary ? 1 : 0);
+  return outcome.done;
 }
 
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::register_key(std::uint32_t block, const KeyWords& key, std::uint64_t covered,
-                                                   bool keep_duplicate, PoolStats& delta) {
-  auto& line = protocol_.line(block);
-  const std::uint64_t hash = key.mixed();
+typename BasicBlockPool<Atom, Placement>::Registered BasicBlockPool<Atom, Placement>::register_key(
+    std::uint32_t block, const KeyWords& key, std::uint64_t covered, bool keep_duplicate) {
+  Registered outcome;
   const BlockState seen = protocol_.state(block);
-  if (seen.refs() == 0 || carries(block, key, seen)) return false;
-  const std::uint32_t version = line.version.load(std::memory_order_acquire);  // [K2]
+  if (seen.refs() == 0 || (seen.hashed() && carries(block, key, seen))) return outcome;
+  const std::uint32_t version = protocol_.line(block).version.load(std::memory_order_acquire);  // [K2]
+  const std::uint64_t hash = key.mixed();
   const Copies others = copies(key, hash);
-  delta.duplicate_keys += others.any ? 1 : 0;
-  bool done = false;
-  if (others.any && !keep_duplicate) {
-    // counted, and left without a key
-  } else if (seen.hashed()) {
-    done = register_secondary(block, key, hash, others.next_ordinal, version, delta);
-  } else if (protocol_.begin_writing(block)) {
-    const std::uint32_t registration = line.version.load(std::memory_order_relaxed) + 1;  // [K1] the writer's own
-    line.version.store(registration, std::memory_order_release);                          // [K1]
-    line.store_key(key, covered, others.next_ordinal);
-    const auto slot = index_.insert(hash, block);
-    if (slot) {
-      line.slot.store(*slot, std::memory_order_relaxed);  // [K1]
-      done = protocol_.publish(block, codec_.registration(registration));
-      if (!done) index_.erase(hash, *slot);
-    } else {
-      ++delta.index_full;
-    }
-    if (!done) protocol_.end_writing(block);
+  outcome.duplicate = others.any;
+  outcome.secondary = seen.hashed();
+  if (others.any && !keep_duplicate) return outcome;
+  outcome.done = outcome.secondary ? register_secondary(block, key, hash, others.next_ordinal, version)
+                                   : register_primary(block, key, hash, covered, others.next_ordinal);
+  return outcome;
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::register_primary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
+                                                       std::uint64_t covered, std::uint64_t ordinal) {
+  if (!protocol_.begin_writing(block)) return false;
+  auto& line = protocol_.line(block);
+  // Versions add up to the number of published primary keys, which spares the hot path a counter.
+  const std::uint32_t version = line.version.load(std::memory_order_relaxed) + 1;  // [K1] the writer's own
+  line.version.store(version, std::memory_order_release);                          // [K1]
+  line.store_key(key, covered, ordinal);
+  const auto slot = index_.insert(hash, block);
+  if (slot) {
+    line.slot.store(*slot, std::memory_order_relaxed);  // [K1]
+    if (protocol_.publish(block, codec_.registration(version))) return true;
+    index_.erase(hash, *slot);
   }
-  return done;
+  protocol_.end_writing(block);
+  ShardCounters<Atom>& counters = here().counters;
+  counters.template add<&PoolStats::index_full>(slot ? 0 : 1);
+  counters.template add<&PoolStats::published_keys>(kMinusOne);
+  return false;
 }
 
 /// A further key for a block that has a primary one. `version` is the registration the key joins; if that
 /// one ends before the record hangs in the block's list, whoever sees it last removes the record.
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::register_secondary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
-                                                         std::uint64_t ordinal, std::uint32_t version,
-                                                         PoolStats& delta) {
+                                                         std::uint64_t ordinal, std::uint32_t version) {
   Secondaries& store = install_secondaries();
   const auto number = store.acquire();
   if (!number) return false;
@@ -212,7 +216,7 @@ bool BasicBlockPool<Atom, Placement>::register_secondary(std::uint32_t block, co
   const auto slot = index_.insert(hash, num_blocks() + *number);
   if (!slot) {
     store.release(*number);
-    ++delta.index_full;
+    here().counters.template add<&PoolStats::index_full>(1);
     return false;
   }
   store.set_slot(*number, *slot);
@@ -346,12 +350,9 @@ void BasicBlockPool<Atom, Placement>::move_block_hashes(BlockId source, BlockId 
   const std::uint64_t covered = line.covered_tokens();
   const std::vector<KeyWords> further = secondary_keys(source.value());
   // The target answers before the source stops, so that a look-up never misses in between.
-  PoolStats moved;
-  if (!register_key(target.value(), primary, covered, true, moved)) return;
-  for (const KeyWords& key : further) static_cast<void>(register_key(target.value(), key, 0, true, moved));
-  PoolStats delta;  // nothing was published, it only moved
-  delta.index_full = moved.index_full;
-  here().counters.add(delta);
+  if (!register_key(target.value(), primary, covered, true).done) return;
+  here().counters.template add<&PoolStats::published_keys>(kMinusOne);  // nothing was published, it only moved
+  for (const KeyWords& key : further) static_cast<void>(register_key(target.value(), key, 0, true));
   take_content(source.value(), nullptr);
 }
 

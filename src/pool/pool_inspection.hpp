@@ -29,6 +29,9 @@ template <template <class> class Atom, class Placement>
 PoolStats BasicBlockPool<Atom, Placement>::stats() const noexcept {
   PoolStats sum;
   for (const auto& shard : shards_) shard->counters.add_to(sum);
+  for (std::uint32_t block = 1; block < num_blocks(); ++block) {
+    sum.published_keys += protocol_.line(block).version.load(std::memory_order_relaxed);  // [K2] a count, no order
+  }
   return sum;
 }
 

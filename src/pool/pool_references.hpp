@@ -62,9 +62,7 @@ bool BasicBlockPool<Atom, Placement>::try_reserve(std::uint32_t count, std::uint
     drain_fences(*waiting, num_blocks(), true);
     if (capacity_.reserve(count, keep_free)) return true;
   }
-  PoolStats delta;
-  delta.refused_allocations = 1;
-  here().counters.add(delta);
+  here().counters.template add<&PoolStats::refused_allocations>(1);
   return false;
 }
 
@@ -78,7 +76,7 @@ std::size_t BasicBlockPool<Atom, Placement>::pop_stack(Shard& shard, std::span<s
 /// One round over all places where free blocks stand, own shard first.
 template <template <class> class Atom, class Placement>
 template <class OnClaimed>
-std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span<std::uint32_t> out, PoolStats& delta,
+std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span<std::uint32_t> out, Collected& tally,
                                                           OnClaimed&& on_claimed) {
   std::size_t got = pop_stack(home, out);
   const auto steal_stacks = [&](std::int64_t above) {
@@ -86,7 +84,7 @@ std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span
       if (got == out.size()) return;
       if (shard.get() == &home || shard->order.stack().count_hint() <= above) continue;
       const std::size_t popped = pop_stack(*shard, out.subspan(got));
-      delta.stolen_blocks += popped;
+      tally.stolen += popped;
       got += popped;
     }
   };
@@ -97,14 +95,14 @@ std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span
       if (got == out.size()) break;
       got += shard.order.claim(protocol_, role, out.subspan(got), incidents, on_claimed);
     }
-    delta.dead_slots += incidents.dead_slots;
+    tally.dead_slots += incidents.dead_slots;
     return got - before;
   };
   if (got < out.size() && layout_.shards > 1) steal_stacks(num_blocks() / 16);
   if (got < out.size()) claim_rings(home);
   if (got == out.size() || layout_.shards == 1) return got;
   for (auto& shard : shards_) {
-    if (shard.get() != &home && got < out.size()) delta.stolen_blocks += claim_rings(*shard);
+    if (shard.get() != &home && got < out.size()) tally.stolen += claim_rings(*shard);
   }
   if (got < out.size()) steal_stacks(std::int64_t{-1} - num_blocks());  // a count is a hint: look at every stack
   return got;
@@ -113,24 +111,29 @@ std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span
 template <template <class> class Atom, class Placement>
 void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
   Shard& home = here();
-  PoolStats delta;
+  Collected tally;
+  std::uint64_t evicted = 0;
+  std::uint64_t rescans = 0;
   RemovedKeys removed;
   const auto on_claimed = [&](std::uint32_t block) {
     const auto& line = protocol_.line(block);
     erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
-    ++delta.evicted_blocks;
+    ++evicted;
   };
   std::array<std::uint32_t, 64> batch;
   for (std::size_t done = 0; done < out.size();) {
     const std::size_t wanted = std::min(batch.size(), out.size() - done);
-    const std::size_t got = collect_once(home, std::span(batch).first(wanted), delta, on_claimed);
-    if (got == 0) ++delta.rescans;
+    const std::size_t got = collect_once(home, std::span(batch).first(wanted), tally, on_claimed);
+    if (got == 0) ++rescans;
     for (std::size_t i = 0; i < got; ++i) out[done + i] = BlockId{batch[i]};
     done += got;
   }
-  events_.append_removals(std::move(removed));
-  delta.allocated_blocks = out.size();
-  home.counters.add(delta);
+  if (!removed.empty()) events_.append_removals(std::move(removed));
+  home.counters.template add<&PoolStats::allocated_blocks>(out.size());
+  home.counters.template add<&PoolStats::evicted_blocks>(evicted);
+  home.counters.template add<&PoolStats::stolen_blocks>(tally.stolen);
+  home.counters.template add<&PoolStats::dead_slots>(tally.dead_slots);
+  home.counters.template add<&PoolStats::rescans>(rescans);
 }
 
 template <template <class> class Atom, class Placement>
@@ -163,7 +166,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   // With fences in use blocks may have to wait: places are taken one by one.
   const std::uint32_t expected = waiting == nullptr ? expected_places(blocks) : 0;
   bool good = true;
-  PoolStats delta;
+  std::uint64_t fenced = 0;
   OrderIncidents incidents;
   RemovedKeys removed;
   std::uint32_t ordered = 0;
@@ -203,7 +206,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
         case ReleaseOutcome::blank: blank.append(protocol_, block); break;
         case ReleaseOutcome::fenced:
           fence_tickets.settle(protocol_, block);
-          ++delta.released_blocks;
+          ++fenced;
           break;
         case ReleaseOutcome::still_referenced: break;
       }
@@ -212,11 +215,10 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   home.order.stack().push(protocol_, blank);
   home.order.compact(protocol_, ordered, incidents, on_drop);
   uncredited = ordered + blank.size();
-  events_.append_removals(std::move(removed));
-  delta.released_blocks += uncredited;
-  delta.dead_slots = incidents.dead_slots;
-  delta.ring_full = incidents.ring_full;
-  home.counters.add(delta);
+  if (!removed.empty()) events_.append_removals(std::move(removed));
+  home.counters.template add<&PoolStats::released_blocks>(uncredited + fenced);
+  home.counters.template add<&PoolStats::dead_slots>(incidents.dead_slots);
+  home.counters.template add<&PoolStats::ring_full>(incidents.ring_full);
   return good;
 }
 

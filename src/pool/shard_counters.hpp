@@ -12,11 +12,10 @@ namespace kvpool {
 template <template <class> class Atom>
 class alignas(kCacheLineBytes) ShardCounters {
  public:
-  /// Adds what is not zero. Wait-free; relaxed, since the numbers order nothing.
-  void add(const PoolStats& delta) noexcept {
-    for (std::size_t i = 0; i < kFields; ++i) {
-      if (delta.*kMembers[i] != 0) values_[i].fetch_add(delta.*kMembers[i], std::memory_order_relaxed);
-    }
+  /// Adds to one counter unless `count` is 0. Wait-free; relaxed, since the numbers order nothing.
+  template <std::uint64_t PoolStats::*Counter>
+  void add(std::uint64_t count) noexcept {
+    if (count != 0) values_[index_of(Counter)].fetch_add(count, std::memory_order_relaxed);
   }
   void add_to(PoolStats& sum) const noexcept {
     for (std::size_t i = 0; i < kFields; ++i) sum.*kMembers[i] += values_[i].load(std::memory_order_relaxed);
@@ -30,6 +29,12 @@ class alignas(kCacheLineBytes) ShardCounters {
       &PoolStats::stolen_blocks,    &PoolStats::index_full,     &PoolStats::rescans};
   static constexpr std::size_t kFields = sizeof kMembers / sizeof kMembers[0];
   static_assert(sizeof(PoolStats) == kFields * sizeof(std::uint64_t), "every counter is kept");
+
+  static constexpr std::size_t index_of(std::uint64_t PoolStats::*counter) noexcept {
+    std::size_t i = 0;
+    while (kMembers[i] != counter) ++i;
+    return i;
+  }
 
   Atom<std::uint64_t> values_[kFields]{};
 };

@@ -81,11 +81,12 @@ class BlockPool {
   /// Where the blocks are, recomputed from their states; exact when no call is in progress. Wait-free,
   /// O(num_blocks).
   [[nodiscard]] PoolCounts counts() const noexcept;
-  /// Sums of per-shard counters. Wait-free, O(shards).
+  /// Monotonic counters, summed up. Wait-free, O(num_blocks).
   [[nodiscard]] PoolStats stats() const noexcept;
 
   /// Promises `count` blocks if at least `count + keep_free` are free, else answers empty and changes
-  /// nothing. count may be 0. Lock-free, O(1).
+  /// nothing. count may be 0. Lock-free, O(1); with fences in use it also moves passed blocks, see
+  /// advance_fence.
   [[nodiscard]] std::optional<Reservation> try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
 
   // --- taking and giving references -----------------------------------------------------------------
