@@ -161,26 +161,30 @@ TYPED_TEST(PoolUnderThreads, NoWriteOfALateDeviceHitsAnotherOwner) {
   BlockPoolOptions options = this->small_pool(2, 33);
   TypeParam pool(options);
   Contents contents(options.num_blocks);
-  // A "device" per thread writes to the blocks of step s at the end of step s + 1, when their request is gone.
+  constexpr std::uint64_t kNever = ~std::uint64_t{0} >> 1U;
+  // Each thread keeps blocks for one round and frees them under a fence; its "device" writes to them once more in
+  // the round after, when their request is gone.
   std::atomic<std::uint64_t> step{1};
   std::atomic<int> overwritten{0};
   std::vector<std::thread> threads;
   std::array<std::atomic<std::uint64_t>, 3> done{};
   for (std::uint64_t number = 0; number < done.size(); ++number) {
     threads.emplace_back([&, number] {
+      std::vector<BlockId> live;
       std::vector<BlockId> late;
       for (std::uint64_t i = 1; i <= scaled(2'000, 100'000); ++i) {
         const std::uint64_t now = step.load(std::memory_order_acquire);
-        std::vector<BlockId> blocks(4);
-        if (!pool.get_new_blocks(blocks)) blocks.clear();
         const std::uint64_t pattern = (number << 32U) | i;
-        for (const BlockId block : blocks) contents.write(block, pattern);
-        for (const BlockId block : blocks) {
-          if (!contents.holds(block, pattern)) overwritten.fetch_add(1, std::memory_order_relaxed);
+        std::vector<BlockId> fresh(4);
+        if (!pool.get_new_blocks(fresh)) fresh.clear();
+        for (const BlockId block : fresh) contents.write(block, pattern);
+        std::this_thread::yield();
+        for (const BlockId block : late) contents.write(block, ~pattern);
+        for (const BlockId block : live) {
+          if (!contents.holds(block, pattern - 1)) overwritten.fetch_add(1, std::memory_order_relaxed);
         }
-        pool.free_blocks(blocks, now + 1);
-        for (const BlockId block : late) contents.write(block, pattern);  // the device is late
-        late = blocks;
+        pool.free_blocks(live, now + 1);
+        late = std::exchange(live, fresh);
         // Everything this thread freed up to fence `now` has been written for the last time.
         done[number].store(now, std::memory_order_release);
         std::uint64_t least = now;
@@ -188,13 +192,14 @@ TYPED_TEST(PoolUnderThreads, NoWriteOfALateDeviceHitsAnotherOwner) {
         pool.advance_fence(least);
         if (number == 0) step.fetch_add(1, std::memory_order_acq_rel);
       }
+      pool.free_blocks(live);
       for (const BlockId block : late) contents.write(block, 0);
-      done[number].store(~std::uint64_t{0} >> 1U, std::memory_order_release);
+      done[number].store(kNever, std::memory_order_release);
     });
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(overwritten.load(), 0);
-  pool.advance_fence(~std::uint64_t{0} >> 1U);
+  pool.advance_fence(kNever);
   std::vector<BlockId> all(32);
   ASSERT_TRUE(pool.get_new_blocks(all));
   pool.free_blocks(all);

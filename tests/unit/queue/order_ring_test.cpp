@@ -92,8 +92,11 @@ TEST(OrderRing, EveryEntryIsTakenOnce) {
         const std::uint32_t value = 1 + p * kPerProducer + i;
         std::uint64_t at = ring.take_positions(1);
         for (PutOutcome outcome = ring.put(at, value); outcome != PutOutcome::ok; outcome = ring.put(at, value)) {
-          if (outcome == PutOutcome::killed) at = ring.take_positions(1);
-          std::this_thread::yield();
+          if (outcome == PutOutcome::killed) {
+            at = ring.take_positions(1);
+          } else {
+            std::this_thread::yield();
+          }
         }
       }
       produced.fetch_add(1, std::memory_order_release);
