@@ -1,5 +1,9 @@
 #include "kvpool/kernels/backend.hpp"
 
+#if defined(KVPOOL_X86_TIERS)
+#include <cpuid.h>
+#endif
+
 #include "kernels/cpu/row_task.hpp"
 #include "kernels/cuda/device.hpp"
 
@@ -9,17 +13,33 @@ namespace {
 constexpr CpuTier kTiers[] = {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16};
 
 #if defined(KVPOOL_X86_TIERS)
+/// Two features are asked of the processor itself: clang 14 has no names for them in __builtin_cpu_supports.
+struct UnnamedFeatures {
+  bool f16c = false;
+  bool avx512_bf16 = false;
+};
+UnnamedFeatures unnamed_features() noexcept {
+  UnnamedFeatures found;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0) found.f16c = (ecx & (1U << 29U)) != 0;
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) found.avx512_bf16 = (eax & (1U << 5U)) != 0;
+  return found;
+}
+
 bool processor_has(CpuTier tier) noexcept {
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const UnnamedFeatures unnamed = unnamed_features();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && unnamed.f16c;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   switch (tier) {
     case CpuTier::generic: return true;
     case CpuTier::avx2: return avx2;
     case CpuTier::avx512: return avx512;
-    case CpuTier::avx512_bf16:
-      return avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
+    case CpuTier::avx512_bf16: return avx512 && unnamed.avx512_bf16 && __builtin_cpu_supports("avx512vbmi");
   }
   return false;
 }
