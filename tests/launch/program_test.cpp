@@ -58,6 +58,15 @@ TEST_F(ProgramTest, WrongUsageAndInputAreStatus2WithTheNumbers) {
   expect_refused(good + "--model " + write("m.json", "{\"hidden_size\": 0}"), "hidden_size is 0");
 }
 
+TEST_F(ProgramTest, AMissingDeviceIsStatus3) {
+  const std::string arguments = "--trace " + trace(2);
+  for (const std::string option : {"--backend cuda", "--transport nccl"}) {
+    const CommandResult result = run(kLaunch + arguments + " " + option);
+    EXPECT_EQ(result.status, 3) << result.err;
+    EXPECT_NE(result.err.find(option), std::string::npos) << result.err;
+  }
+}
+
 TEST_F(ProgramTest, ARequestThatCanNeverFitIsRefusedAndTheRestServed) {
   const CommandResult result = run(kLaunch + "--trace " + trace(6) + " --memory 256KiB --json");
   EXPECT_EQ(result.status, 2);

@@ -67,6 +67,7 @@ class ServeTest : public testing::Test {
     options.schedulers = 1;
     options.step_tokens = 64;
     options.max_running = 12;
+    options.compute_threads = 1;  // ThreadSanitizer sees nothing of the thread library's synchronisation
     options.memory = 4 << 20;
     options.deadline = std::chrono::seconds(60);
     return options;

@@ -26,6 +26,11 @@ TEST_F(ServeTest, OutputsDoNotDependOnRanksThreadsChunksOrMemory) {
   EXPECT_EQ(successful_run(options, 1).serve.output_digest, base.serve.output_digest) << "4 threads";
   options.step_tokens = 23;
   EXPECT_EQ(successful_run(options, 2).serve.output_digest, base.serve.output_digest) << "chunks of 23";
+#ifndef KVPOOL_SANITIZED_BUILD
+  options.compute_threads = 3;
+  EXPECT_EQ(successful_run(options, 2).serve.output_digest, base.serve.output_digest) << "3 compute threads";
+  options.compute_threads = 1;
+#endif
   options.max_running = 1;
   EXPECT_EQ(successful_run(options, 1).serve.output_digest, base.serve.output_digest) << "one after the other";
 }

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "kvpool/kernels/backend.hpp"
 #include "kvpool/multigpu/mpi_communicator.hpp"
 #include "kvpool/multigpu/thread_communicator.hpp"
 #include "tools/cli/exit_status.hpp"
@@ -100,7 +101,21 @@ int run_mpi(const LaunchOptions& options, const std::optional<LauncherPlace>& pl
   return status;
 }
 
+/// This version keeps its KV pools in host memory; what is missing for more is said before anything starts.
+Status check_backend(const LaunchOptions& options) {
+  const bool wants_device = options.backend == "cuda" || options.transport == "nccl";
+  if (!wants_device) return {};
+  const std::string what = options.backend == "cuda" ? "--backend cuda" : "--transport nccl";
+  if (Status status = kernels::backend_available(kernels::Backend::cuda); !status.ok()) {
+    return {ErrorCode::environment, what + ": " + status.error().message};
+  }
+  return {ErrorCode::environment, what + ": launch computes on the CPU in this version; use --backend cpu"};
+}
+
 int run(const LaunchOptions& options) {
+  if (Status status = check_backend(options); !status.ok()) {
+    return tools::fail(kName, status.error().message, tools::exit_status_of(status.error().code));
+  }
   const auto place = read_launcher_place(environment_variable);
   if (!place.ok()) return tools::fail(kName, place.error().message, tools::exit_status_of(place.error().code));
   std::string transport = options.transport;

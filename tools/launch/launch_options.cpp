@@ -11,6 +11,7 @@ constexpr std::int64_t kMaxSchedulers = 256;
 constexpr std::int64_t kMaxTokensPerId = 1 << 16;
 constexpr std::int64_t kMaxStepTokens = 1 << 20;
 constexpr int kMaxThreadRanks = 64;
+constexpr int kMaxComputeThreads = 1024;
 
 constexpr const char* kExample =
     "Example:\n"
@@ -60,6 +61,10 @@ void add_options(CLI::App& command, LaunchOptions& options) {
       ->capture_default_str();
   command.add_option("--max-running", options.max_running, "Most requests that run at the same time")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->capture_default_str();
+  command
+      .add_option("--compute-threads", options.compute_threads, "Threads of each rank; 0: cores / ranks of the host")
+      ->check(CLI::Range(0, kMaxComputeThreads))
       ->capture_default_str();
   command.add_flag("--json", options.json, "One JSON object instead of the table");
 }

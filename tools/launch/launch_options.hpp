@@ -28,6 +28,7 @@ struct LaunchOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   std::int64_t step_tokens = 512;  ///< tokens per step
   std::int64_t max_running = 64;   ///< requests
+  int compute_threads = 0;         ///< per rank; 0: cores / ranks of the host
   bool json = false;
 
   [[nodiscard]] Timeout timeout() const { return std::chrono::ceil<std::chrono::milliseconds>(deadline); }

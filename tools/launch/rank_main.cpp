@@ -31,7 +31,8 @@ ExecutorOptions executor_options(const LaunchOptions& options, const RankEnviron
   executor.fixed_split = kKeysPerSplit;
   executor.deadline = options.timeout();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  executor.exec.max_threads = std::max(1, cores / std::max(1, environment.ranks_on_host));
+  executor.exec.max_threads = options.compute_threads > 0 ? options.compute_threads
+                                                          : std::max(1, cores / std::max(1, environment.ranks_on_host));
   return executor;
 }
 
