@@ -1,0 +1,68 @@
+// kvpool's pools through their interface, in the four calls that the workloads use.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "kvpool/pool/block_pool.hpp"
+
+namespace kvpool::tools {
+
+template <class Pool>
+class PoolAdapter {
+ public:
+  explicit PoolAdapter(std::uint32_t num_blocks, bool events = false, std::uint32_t num_shards = 0)
+      : pool_(options(num_blocks, events, num_shards)) {}
+
+  std::size_t match_and_pin(std::span<const BlockHash> chain, std::span<BlockId> out) {
+    std::array<BlockHandle, kMaxBatch> handles;
+    const std::size_t room = std::min({chain.size(), out.size(), kMaxBatch});
+    const std::size_t found = pool_.find_prefix({chain, 1}, GroupId{0}, std::span(handles).first(room));
+    if (found == 0) {
+      return 0;
+    }
+    auto reservation = pool_.try_reserve(static_cast<std::uint32_t>(found));
+    if (!reservation) {
+      return 0;
+    }
+    for (std::size_t i = 0; i < found; ++i) {
+      if (!pool_.pin(handles[i], BlockKey{chain[i], GroupId{0}}, *reservation)) {
+        return i;
+      }
+      out[i] = handles[i].id;
+    }
+    return found;
+  }
+
+  bool allocate(std::span<BlockId> out) { return pool_.get_new_blocks(out); }
+
+  void publish(std::span<const BlockId> ids, std::span<const BlockHash> hashes) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      pool_.publish(ids[i], BlockKey{hashes[i], GroupId{0}}, static_cast<std::int64_t>(i + 1));
+    }
+  }
+
+  void release(std::span<const BlockId> ids) { pool_.free_blocks(ids); }
+
+  [[nodiscard]] std::uint32_t num_free() const { return pool_.num_free_blocks(); }
+  [[nodiscard]] Pool& pool() noexcept { return pool_; }
+
+ private:
+  static constexpr std::size_t kMaxBatch = 64;
+
+  static BlockPoolOptions options(std::uint32_t num_blocks, bool events, std::uint32_t num_shards) {
+    BlockPoolOptions options;
+    options.num_blocks = num_blocks;
+    options.enable_events = events;
+    options.num_shards = num_shards;
+    return options;
+  }
+
+  Pool pool_;
+};
+
+using KvpoolAdapter = PoolAdapter<BlockPool>;
+
+}  // namespace kvpool::tools

@@ -1,0 +1,182 @@
+// Latencies that averages hide: releases beside much cold content, allocations beside long look-ups; and the price
+// of events and of metadata.
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "tools/bench/families.hpp"
+#include "tools/bench/prefix_runner.hpp"
+#include "tools/bench/rivals/kvpool_adapter.hpp"
+#include "tools/bench/rivals/lean_pool.hpp"
+#include "tools/cli/interrupt.hpp"
+
+namespace kvpool::tools {
+namespace {
+
+constexpr std::size_t kBatch = 64;
+constexpr std::size_t kLongChain = 8'192;
+
+std::vector<BlockHash> numbered_hashes(std::uint64_t first, std::size_t count) {
+  std::vector<BlockHash> hashes(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    hashes[i] = numbered_hash(first + i);
+  }
+  return hashes;
+}
+
+/// Gives `hashes` to new blocks and releases them: content that nobody uses.
+template <class Pool>
+void fill(Pool& pool, std::span<const BlockHash> hashes) {
+  std::array<BlockId, kBatch> blocks{};
+  for (std::size_t i = 0; i < hashes.size(); i += kBatch) {
+    const std::size_t count = std::min(kBatch, hashes.size() - i);
+    const auto batch = std::span(blocks).first(count);
+    if (pool.allocate(batch)) {
+      pool.publish(batch, hashes.subspan(i, count));
+      pool.release(batch);
+    }
+  }
+}
+
+/// 32 blocks are pinned and released again and again while nine tenths of the pool are cold content.
+template <class Pool>
+Contender hot_release(const BenchPlan& plan, std::string name) {
+  auto pool = std::make_shared<Pool>(kPoolBlocks);
+  const std::vector<BlockHash> cold = numbered_hashes(1, kPoolBlocks * 9 / 10);
+  const auto hot = std::make_shared<std::vector<BlockHash>>(numbered_hashes(std::uint64_t{1} << 40U, kPrefixBlocks));
+  fill(*pool, cold);
+  fill(*pool, *hot);
+  return {{"hot_release"}, std::move(name), 1, [=, seconds = plan.seconds] {
+            LatencyHistogram releases;
+            std::array<BlockId, kPrefixBlocks> blocks{};
+            const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+            while (std::chrono::steady_clock::now() < end) {
+              const std::size_t pinned = pool->match_and_pin(*hot, blocks);
+              const auto start = std::chrono::steady_clock::now();
+              pool->release(std::span(blocks).first(pinned));
+              releases.record(std::chrono::steady_clock::now() - start);
+            }
+            Sample sample;
+            sample.latency_us = releases.percentiles();
+            sample.more["p999_over_p50"] = sample.latency_us->p999 / std::max(sample.latency_us->p50, 1e-3);
+            return std::vector<Sample>{sample};
+          }};
+}
+
+/// Allocations of one thread, alone or while another one matches a chain of 8,192 blocks without a pause.
+Contender allocate_beside_match(const BenchPlan& plan, bool beside) {
+  auto adapter = std::make_shared<KvpoolAdapter>(kPoolBlocks);
+  const auto chain = std::make_shared<std::vector<BlockHash>>(numbered_hashes(1, kLongChain));
+  fill(*adapter, *chain);
+  return {{"allocate_beside_match"}, beside ? "beside" : "idle", beside ? 2U : 1U, [=, seconds = plan.seconds] {
+            std::atomic<bool> stop{false};
+            std::thread matcher;
+            if (beside) {
+              matcher = std::thread([&] {
+                std::vector<BlockHandle> handles(kLongChain);
+                while (!stop.load(std::memory_order_relaxed)) {
+                  (void)adapter->pool().find_prefix({*chain, 1}, GroupId{0}, handles);
+                }
+              });
+            }
+            LatencyHistogram allocations;
+            std::array<BlockId, kBatch> blocks{};
+            const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+            while (std::chrono::steady_clock::now() < end) {
+              const auto start = std::chrono::steady_clock::now();
+              const bool allocated = adapter->allocate(blocks);
+              allocations.record(std::chrono::steady_clock::now() - start);
+              if (allocated) {
+                adapter->release(blocks);
+              }
+            }
+            stop.store(true, std::memory_order_relaxed);
+            if (matcher.joinable()) {
+              matcher.join();
+            }
+            Sample sample;
+            sample.latency_us = allocations.percentiles();
+            return std::vector<Sample>{sample};
+          }};
+}
+
+/// The workload with every store and removal announced, and the announcements taken away by the workers.
+class AnnouncingAdapter : public KvpoolAdapter {
+ public:
+  explicit AnnouncingAdapter(std::uint32_t num_blocks) : KvpoolAdapter(num_blocks, true) {}
+
+  void publish(std::span<const BlockId> ids, std::span<const BlockHash> hashes) {
+    constexpr std::int64_t kTokens = 16;
+    BlockStoredEvent event;
+    event.block_hashes.assign(hashes.begin(), hashes.end());
+    event.token_ids.resize(hashes.size() * kTokens);
+    event.block_size = kTokens;
+    event.group_idx = 0;
+    pool().append_event(std::move(event));
+    KvpoolAdapter::publish(ids, hashes);
+    constexpr std::uint32_t kCallsBetweenDrains = 64;
+    // take_events() wants one caller at a time, so whoever comes while another one drains goes on.
+    if (calls_.fetch_add(1, std::memory_order_relaxed) % kCallsBetweenDrains == 0 &&
+        !draining_.exchange(true, std::memory_order_acquire)) {
+      taken_.fetch_add(pool().take_events().size(), std::memory_order_relaxed);
+      draining_.store(false, std::memory_order_release);
+    }
+  }
+
+ private:
+  std::atomic<std::uint32_t> calls_{0};
+  std::atomic<bool> draining_{false};
+  std::atomic<std::uint64_t> taken_{0};
+};
+
+void bench_events(const BenchPlan& plan) {
+  const PrefixTable table;
+  const unsigned threads = *std::max_element(plan.threads.begin(), plan.threads.end()) >= 8 ? 8 : plan.threads.back();
+  report_against_kvpool(
+      plan, interleave(plan, {prefix_contender<KvpoolAdapter>(plan, table, "events", "kvpool", threads),
+                              prefix_contender<AnnouncingAdapter>(plan, table, "events", "announcing", threads)}));
+}
+
+/// Bytes that a pool asks of the allocator, divided by its blocks.
+void bench_metadata(const BenchPlan& plan) {
+  for (const std::uint32_t shards : {1U, 2U, 8U}) {
+    const auto in_use = [] {
+      const struct mallinfo2 info = mallinfo2();
+      return static_cast<double>(info.uordblks) + static_cast<double>(info.hblkhd);
+    };
+    const double before = in_use();
+    const KvpoolAdapter adapter(kPoolBlocks, false, shards);
+    BenchRow row;
+    row.name = "metadata";
+    row.pool = std::to_string(shards) + "_shards";
+    row.more["bytes_per_block"] = (in_use() - before) / kPoolBlocks;
+    plan.report->add(std::move(row));
+  }
+}
+
+}  // namespace
+
+void bench_situations(const BenchPlan& plan) {
+  const auto measure = [&](const std::vector<Contender>& contenders) {
+    for (BenchRow& row : interleave(plan, contenders)) {
+      plan.report->add(std::move(row));
+    }
+  };
+  if (plan.wants("hot_release")) {
+    measure({hot_release<KvpoolAdapter>(plan, "kvpool"), hot_release<LeanPool<std::mutex>>(plan, "lean")});
+  }
+  if (plan.wants("allocate_beside_match") && !interrupt_requested()) {
+    measure({allocate_beside_match(plan, false), allocate_beside_match(plan, true)});
+  }
+  if (plan.wants("events") && !interrupt_requested()) {
+    bench_events(plan);
+  }
+  if (plan.wants("metadata") && !interrupt_requested()) {
+    bench_metadata(plan);
+  }
+}
+
+}  // namespace kvpool::tools
