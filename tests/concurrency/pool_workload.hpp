@@ -106,6 +106,7 @@ class Scheduler {
       ++result_.refused;
       return;
     }
+    if (random_() % 4 == 0) std::this_thread::yield();  // what was found may be recycled before it is pinned
     Request request{chain, {}};
     for (std::size_t i = 0; i < hits; ++i) {
       if (!pool_.pin(handles[i], make_key(number_of(chain, i)), *reservation)) {
