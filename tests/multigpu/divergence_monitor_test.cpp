@@ -112,12 +112,12 @@ TEST(DivergenceMonitor, AWishForANewAgreementReachesAllRanks) {
 
 TEST(DivergenceMonitor, CostsMicrosecondsAStep) {
   // A decode step of 256 sequences with blocks of 16 tokens changes about 16 entries.
-  constexpr int kSteps = 3200;
+  constexpr std::uint32_t kSteps = 3200;
   on_thread_ranks(2, [](Communicator& comm) {
     DivergenceMonitor monitor(comm, every(32));
     const auto start = std::chrono::steady_clock::now();
-    for (int step = 0; step < kSteps; ++step) {
-      for (std::uint32_t i = 0; i < 16; ++i) monitor.record({i, static_cast<std::uint32_t>(step), step * 16 + i});
+    for (std::uint32_t step = 0; step < kSteps; ++step) {
+      for (std::uint32_t i = 0; i < 16; ++i) monitor.record({i, step, std::int64_t{step} * 16 + i});
       const auto outcome = monitor.end_step();
       ASSERT_TRUE(outcome.ok());
       ASSERT_FALSE(outcome->alarm.has_value());
