@@ -71,7 +71,7 @@ class EventLog {
 
   void push(std::unique_ptr<Node> owned) noexcept {
     Node* const node = owned.release();
-    Node* head = head_.load(std::memory_order_relaxed);
+    Node* head = head_.load(std::memory_order_relaxed);  // [H]
     do {
       node->next = head;
     } while (!head_.compare_exchange_weak(head, node, std::memory_order_release, std::memory_order_relaxed));  // [E1]

@@ -61,7 +61,7 @@ class SecondaryKeys {
         return index_of(top);
       }
     }
-    const std::uint32_t number = used_.fetch_add(1, std::memory_order_relaxed);
+    const std::uint32_t number = used_.fetch_add(1, std::memory_order_relaxed);  // [H]
     if (number >= kMaxRecords) return std::nullopt;
     install_chunk(chunk_of(number));
     return number;
@@ -103,9 +103,9 @@ class SecondaryKeys {
   /// Gives a record back that is in no list and in no index slot. Lock-free.
   void release(std::uint32_t number) noexcept {
     Record& r = record(number);
-    const std::uint32_t stamp = r.stamp.load(std::memory_order_relaxed);
-    r.stamp.store((stamp + 1) | 1U, std::memory_order_release);  // [K5] odd, also if it was never filled
-    std::uint64_t top = free_.load(std::memory_order_relaxed);
+    const std::uint32_t stamp = r.stamp.load(std::memory_order_relaxed);  // [H]
+    r.stamp.store((stamp + 1) | 1U, std::memory_order_release);           // [K5] odd, also if it was never filled
+    std::uint64_t top = free_.load(std::memory_order_relaxed);            // [H]
     do {
       r.next.store(index_of(top), std::memory_order_relaxed);
     } while (!free_.compare_exchange_weak(top, raised(top, number), std::memory_order_acq_rel,
@@ -115,7 +115,7 @@ class SecondaryKeys {
   /// Hangs a record into its block's list. Lock-free.
   void link(std::uint32_t block, std::uint32_t number) noexcept {
     Atom<std::uint32_t>& head = heads_[block];
-    std::uint32_t first = head.load(std::memory_order_relaxed);
+    std::uint32_t first = head.load(std::memory_order_relaxed);  // [H]
     do {
       record(number).next.store(first, std::memory_order_relaxed);
     } while (!head.compare_exchange_weak(first, number, std::memory_order_acq_rel, std::memory_order_relaxed));  // [K3]

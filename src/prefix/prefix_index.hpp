@@ -37,7 +37,7 @@ class PrefixIndex {
       const std::size_t at = wrapped(home + distance);
       Bucket& bucket = buckets_[at];
       for (std::uint32_t i = 0; i < kSlotsPerBucket; ++i) {
-        if (bucket.slots[i].load(std::memory_order_relaxed) != kEmpty) continue;
+        if (bucket.slots[i].load(std::memory_order_relaxed) != kEmpty) continue;  // [H]
         if (distance > 0) {
           account(buckets_[home], distance, !counted);
           counted = true;
@@ -111,7 +111,7 @@ class PrefixIndex {
   /// Empties everything; only while nobody else works here.
   void clear() noexcept {
     for (Bucket& bucket : buckets_) {
-      bucket.meta.store(0, std::memory_order_relaxed);
+      bucket.meta.store(0, std::memory_order_relaxed);  // [H]
       for (auto& slot : bucket.slots) slot.store(kEmpty, std::memory_order_relaxed);
     }
   }
@@ -147,7 +147,7 @@ class PrefixIndex {
   }
 
   void account(Bucket& home, std::uint64_t distance, bool add_one) noexcept {
-    std::uint64_t meta = home.meta.load(std::memory_order_relaxed);
+    std::uint64_t meta = home.meta.load(std::memory_order_relaxed);  // [H]
     for (;;) {
       const std::uint64_t farthest = (meta & kDistanceMask) < distance ? distance : (meta & kDistanceMask);
       const std::uint64_t count = (meta >> kCountShift) + (add_one ? 1U : 0U);
@@ -158,7 +158,7 @@ class PrefixIndex {
     }
   }
   void discount(Bucket& home) noexcept {
-    std::uint64_t meta = home.meta.load(std::memory_order_relaxed);
+    std::uint64_t meta = home.meta.load(std::memory_order_relaxed);  // [H]
     for (;;) {
       const std::uint64_t count = (meta >> kCountShift) - 1U;
       const std::uint64_t next = count == 0 ? 0 : (count << kCountShift) | (meta & kDistanceMask);

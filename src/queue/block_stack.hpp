@@ -44,12 +44,12 @@ class BlockStack {
   /// Puts the chain on top, its first block uppermost. Lock-free.
   void push(Protocol& protocol, const Chain& chain) noexcept {
     if (chain.empty()) return;
-    std::uint64_t top = top_.load(std::memory_order_relaxed);
+    std::uint64_t top = top_.load(std::memory_order_relaxed);  // [H]
     do {
       protocol.line(chain.last_).next.store(index_of(top), std::memory_order_relaxed);  // [T1]
     } while (!top_.compare_exchange_weak(top, raised(top, chain.first_), std::memory_order_release,
                                          std::memory_order_relaxed));  // [T1] links and state before the top
-    count_.fetch_add(chain.size_, std::memory_order_relaxed);
+    count_.fetch_add(chain.size_, std::memory_order_relaxed);          // [H]
   }
 
   /// Pops at most out.size() blocks, uppermost first, and answers how many. Lock-free.
@@ -67,7 +67,7 @@ class BlockStack {
       if (taken == 0) return 0;
       if (top_.compare_exchange_weak(top, raised(top, block), std::memory_order_acquire,
                                      std::memory_order_acquire)) {  // [T2] everything before the push of [T1]
-        count_.fetch_sub(static_cast<std::uint32_t>(taken), std::memory_order_relaxed);
+        count_.fetch_sub(static_cast<std::uint32_t>(taken), std::memory_order_relaxed);  // [H]
         return taken;
       }
     }
@@ -75,7 +75,7 @@ class BlockStack {
 
   /// Size as a hint: may be off by operations in progress, also below zero.
   [[nodiscard]] std::int64_t count_hint() const noexcept {
-    return static_cast<std::int32_t>(count_.load(std::memory_order_relaxed));
+    return static_cast<std::int32_t>(count_.load(std::memory_order_relaxed));  // [H]
   }
 
   /// Calls visit(block) from the top; only while nobody else works on the stack.

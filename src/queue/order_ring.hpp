@@ -116,8 +116,8 @@ class OrderRing {
 
   /// Positions between head and tail, dead entries included; a hint while others work.
   [[nodiscard]] std::uint64_t span_hint() const noexcept {
-    const std::uint64_t head = head_.load(std::memory_order_relaxed);
-    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);  // [H]
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);  // [H]
     return static_cast<std::int64_t>(tail - head) > 0 ? tail - head : 0;
   }
 
