@@ -6,7 +6,7 @@
 namespace kvpool::tools {
 
 std::int64_t usable_bytes(std::int64_t total, double utilization) {
-  const long double usable = std::ceil(static_cast<long double>(total) * static_cast<long double>(utilization));
+  const double usable = std::ceil(static_cast<double>(total) * utilization);
   return std::min(total, static_cast<std::int64_t>(usable));
 }
 

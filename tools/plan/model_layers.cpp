@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::int64_t kKernelTokens = 16;  // attention blocks that make room for a state are multiples of this
 
+constexpr std::int64_t kLargestPage = std::int64_t{1} << 40;
+
 constexpr std::array kKnownTypes = std::to_array<std::string_view>({
     "llama",       "llama4",     "llama4_text", "mllama",      "mllama_text_model", "qwen2",   "qwen2_moe", "qwen3",
     "qwen3_moe",   "qwen3_next", "mistral",     "mistral3",    "mixtral",           "gemma",   "gemma2",    "gemma3",
@@ -114,8 +116,12 @@ Result<std::int64_t> block_size_for_states(const ModelFacts& facts, const ShardO
     token_bytes = std::max(token_bytes, bytes_per_token(*spec));
   }
   if (token_bytes == 0) return options.block_size;
-  const std::int64_t step = kKernelTokens * token_bytes;
   const std::int64_t state_bytes = page_size_bytes(to_group_spec(*state));
+  if (state_bytes > kLargestPage || token_bytes > kLargestPage) {
+    return bad_field(facts, "num_hidden_layers", "a layer keeps more than 2^40 bytes for one token",
+                     std::max(state_bytes, token_bytes));
+  }
+  const std::int64_t step = kKernelTokens * token_bytes;
   return std::max(options.block_size, (state_bytes / step + (state_bytes % step > 0 ? 1 : 0)) * kKernelTokens);
 }
 

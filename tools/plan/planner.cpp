@@ -14,32 +14,31 @@ namespace {
 constexpr std::int64_t kBatchTokens = 8192;         // scheduled in one step, as engines do by default
 constexpr std::int64_t kLengthWithoutLimit = 8192;  // for models that know none
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+constexpr std::int64_t kMostRanks = std::int64_t{1} << 16;
+constexpr std::int64_t kLongestBlock = std::int64_t{1} << 20;
+
+// An option's value within its range.
+Status within(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return {};
+  return {ErrorCode::invalid_argument, std::string(name) + " " + std::to_string(value) + ": expected " +
+                                           std::to_string(least) + " to " + std::to_string(most)};
+}
 
 Status check_request(const PlanRequest& request) {
-  const auto at_least_one = [](const char* name, std::int64_t value) {
-    if (value >= 1) return Status{};
-    return Status{ErrorCode::invalid_argument,
-                  std::string(name) + " " + std::to_string(value) + ": must be at least 1"};
-  };
-  for (const Status& status :
-       {at_least_one("--gpu-memory", request.gpu_memory), at_least_one("--tp", request.shard.tensor_parallel),
-        at_least_one("--pp", request.shard.pipeline_parallel), at_least_one("--block-size", request.shard.block_size),
-        at_least_one("--max-model-len", request.max_model_len.value_or(1)),
-        at_least_one("--max-in-flight-tokens", request.max_in_flight_tokens.value_or(1))}) {
-    if (!status) return status;
-  }
   if (!(request.utilization > 0 && request.utilization <= 1)) {
     return {ErrorCode::invalid_argument,
-            "--utilization " + std::to_string(request.utilization) + ": must be above 0, at most 1"};
+            "--utilization " + std::to_string(request.utilization) + ": expected more than 0, at most 1"};
   }
-  if (request.weights.value_or(0) < 0 || request.peak < 0) {
-    return {ErrorCode::invalid_argument, "--weights and --peak must not be negative"};
-  }
-  for (const auto& [name, value] : {std::pair{"--max-model-len", request.max_model_len.value_or(1)},
-                                    std::pair{"--block-size", request.shard.block_size},
-                                    std::pair{"--max-in-flight-tokens", request.max_in_flight_tokens.value_or(1)}}) {
-    if (value > kMostTokens)
-      return {ErrorCode::invalid_argument, std::string(name) + " " + std::to_string(value) + ": beyond 2^40"};
+  for (const Status& status :
+       {within("--gpu-memory", request.gpu_memory, 1, kMostBytes),
+        within("--weights", request.weights.value_or(0), 0, kMostBytes), within("--peak", request.peak, 0, kMostBytes),
+        within("--tp", request.shard.tensor_parallel, 1, kMostRanks),
+        within("--pp", request.shard.pipeline_parallel, 1, kMostRanks),
+        within("--block-size", request.shard.block_size, 1, kLongestBlock),
+        within("--max-model-len", request.max_model_len.value_or(1), 1, kMostTokens),
+        within("--max-in-flight-tokens", request.max_in_flight_tokens.value_or(1), 1, kMostTokens)}) {
+    if (!status) return status;
   }
   return {};
 }

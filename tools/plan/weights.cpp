@@ -8,6 +8,8 @@
 namespace kvpool::tools {
 namespace {
 
+constexpr double kMostBytes = 1152921504606846976.0;  // 2^60
+
 // Parameters of one layer, or of embeddings. Doubles: exact up to 2^53, and no overflow beyond.
 struct Parameters {
   double split = 0;       // divided over the tensor-parallel ranks
@@ -198,11 +200,12 @@ Result<WeightEstimate> estimate_weights(const ModelFacts& facts, std::int64_t te
     }
     parameters += sum.total() - (copies_embedding ? counter.embedding().total() : 0);
     const double stage_bytes = std::ceil(bytes(facts, sum, tensor_parallel));
-    if (!(stage_bytes < 9.0e18))
-      return bad_field(facts, "hidden_size", "weights beyond 2^63 bytes", *facts.hidden_size);
+    if (!(stage_bytes < kMostBytes))
+      return bad_field(facts, "hidden_size", "weights beyond 2^60 bytes", *facts.hidden_size);
     estimate.bytes_per_stage.push_back(static_cast<std::int64_t>(stage_bytes));
   }
-  if (!(parameters < 9.0e18)) return bad_field(facts, "hidden_size", "parameters beyond 2^63", *facts.hidden_size);
+  if (!(parameters < kMostBytes))
+    return bad_field(facts, "hidden_size", "more than 2^60 parameters", *facts.hidden_size);
   estimate.parameters = static_cast<std::int64_t>(parameters);
   return estimate;
 }

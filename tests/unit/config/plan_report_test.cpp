@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <random>
 
@@ -12,6 +14,7 @@
 #include "tools/plan/ledger.hpp"
 #include "tools/plan/report_text.hpp"
 #include "tools/plan/weights.hpp"
+#include "tools/trace/input_error.hpp"
 
 namespace kvpool {
 namespace {
@@ -197,6 +200,9 @@ TEST(Plan, RequestsOutOfRangeAreNamed) {
   request = gpu(0);
   EXPECT_NE(refusal(request).find("--gpu-memory 0"), std::string::npos);
   request = gpu(80);
+  request.shard.pipeline_parallel = 100'000;
+  EXPECT_NE(refusal(request).find("--pp 100000"), std::string::npos);
+  request = gpu(80);
   request.peak = -1;
   EXPECT_NE(refusal(request).find("--peak"), std::string::npos);
   request = gpu(80);
@@ -235,6 +241,36 @@ TEST(Weights, QuantisedLayersCountTheirBits) {
   EXPECT_NEAR(static_cast<double>(fp8->bytes_per_stage[0]) / 1e9, 671 + 2 * 0.93, 2);
   const auto mxfp4 = tools::estimate_weights(model_facts("gpt-oss-120b"), 1, 1);
   EXPECT_NEAR(static_cast<double>(mxfp4->bytes_per_stage[0]) / 1e9, 65.2, 1);
+}
+
+// Digits, letters and whole numbers changed at random: an answer or an error, never a crash or an overflow.
+TEST(Plan, DamagedConfigurationsAreAnsweredOrRefused) {
+  std::mt19937_64 random(2024);
+  const auto pick = [&random](std::size_t most) { return std::uniform_int_distribution<std::size_t>(0, most)(random); };
+  const std::vector<std::string> numbers = {"0",    "-1", "1", "3", "1073741824", "1e9", "99999999999999999999",
+                                            "null", "[]"};
+  int planned = 0;
+  int refused = 0;
+  for (const std::string& model : all_models()) {
+    std::ifstream file(std::string(KVPOOL_TEST_DATA) + "/models/" + model + ".json");
+    const std::string original((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    for (int i = 0; i < 40; ++i) {
+      std::string text = original;
+      const std::size_t digit = text.find_first_of("0123456789", pick(text.size() - 1));
+      if (digit == std::string::npos) continue;
+      const std::size_t end = text.find_first_not_of("0123456789.", digit);
+      text.replace(digit, end - digit, numbers[pick(numbers.size() - 1)]);
+      if (i % 4 == 0) text[pick(text.size() - 1)] = static_cast<char>(pick(255));
+      try {
+        const auto report = tools::plan_model(tools::parse_model_config(model, text), gpu(80));
+        ++(report ? planned : refused);
+      } catch (const tools::InputError&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(planned, 100);
+  EXPECT_GT(refused, 100);
 }
 
 TEST(Reports, JsonHasExactlyTheDocumentedKeys) {
