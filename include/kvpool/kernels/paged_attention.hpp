@@ -35,8 +35,6 @@ struct AttentionProblem {
   /// Keys per partial result. 0: chosen for speed from the whole batch. Above 0: cut at multiples of it, and results do
   /// not depend on the batch.
   std::int64_t fixed_split = 0;
-  /// Tokens a plan must be able to hold when it is made anew for a captured graph (cuda); 0: this batch.
-  std::int64_t max_tokens = 0;
 };
 
 /// Rows of queries or results: element (token, head, i) at data + token * token_stride + head * head_stride + i.

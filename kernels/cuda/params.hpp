@@ -1,0 +1,141 @@
+// What the host hands to the kernels: plain structs of 64-bit strides and pointers into device memory.
+#pragma once
+
+#include <cstdint>
+
+namespace kvpool::kernels::gpu {
+
+/// Limits of the arrays that travel with a launch.
+inline constexpr int kMaxKvHeads = 64;
+inline constexpr int kMaxQueryHeads = 256;
+inline constexpr int kThreads = 128;
+inline constexpr int kStages = 3;
+
+enum class ValueType : int { fp32, fp16, bf16 };
+
+struct Rows {
+  const void* data;
+  std::int64_t page_stride;
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+};
+
+struct TokenRows {
+  void* data;
+  ValueType type;
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+};
+
+/// Up to kRows consecutive rows of one sequence; row r is query r / group, head r % group of a KV head's group.
+struct RowBlock {
+  std::int32_t sequence;
+  std::int32_t first_token;  ///< of the sequence in the batch
+  std::int32_t first_row;
+  std::int32_t rows;
+  std::int32_t position;    ///< of the sequence's query 0; meaningless when `len` is 0
+  std::int32_t len;         ///< tokens of the sequence
+  std::int32_t first_slot;  ///< partial results of this block: [first_slot, end_slot)
+  std::int32_t end_slot;
+};
+
+/// One thread block's work: keys [begin, end) of a row block, result to `slot`.
+struct WorkItem {
+  std::int32_t block;
+  std::int32_t begin;
+  std::int32_t end;
+  std::int32_t slot;
+};
+
+/// Partial results: slot s, KV head h, row r at index (s * num_kv_heads + h) * rows_per_block + r.
+struct Partials {
+  float* out;  ///< [..][dim_v], normalised within the slot's keys
+  float* lse;  ///< [..], natural logarithm
+};
+
+struct AttendParams {
+  Rows k;
+  Rows v;
+  const std::int32_t* table;
+  std::int64_t table_stride;
+  TokenRows q;
+  const WorkItem* items;
+  const RowBlock* blocks;
+  Partials partials;
+  std::int32_t page_size;
+  std::int32_t dim;
+  std::int32_t dim_v;
+  std::int32_t group;
+  std::int32_t num_kv_heads;
+  std::int32_t window;  ///< 0: none
+  float scale;
+  float soft_cap;
+  std::int32_t alibi;
+  float k_scale[kMaxKvHeads];
+  float slopes[kMaxQueryHeads];
+};
+
+struct MergeParams {
+  const RowBlock* blocks;
+  Partials partials;
+  TokenRows out;
+  float* lse;  ///< [tokens][query heads] or nullptr
+  std::int32_t dim_v;
+  std::int32_t group;
+  std::int32_t num_kv_heads;
+  std::int32_t rows_per_block;
+  std::int32_t sinks;
+  float v_scale[kMaxKvHeads];
+  float sink_logits[kMaxQueryHeads];
+};
+
+struct AppendParams {
+  Rows k;  ///< written
+  Rows v;
+  TokenRows new_k;
+  TokenRows new_v;
+  const std::int64_t* slots;
+  std::int64_t num_slots;
+  std::int32_t page_size;
+  std::int32_t num_kv_heads;
+  std::int32_t dim;
+  std::int32_t dim_v;
+  float k_scale[kMaxKvHeads];
+  float v_scale[kMaxKvHeads];
+};
+
+/// Rows of one side of a page copy in units of sizeof(Unit).
+struct CopySide {
+  void* data;
+  std::int64_t page_stride;
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+};
+struct CopyJob {
+  CopySide from;
+  CopySide to;
+  std::int32_t page_size;
+  std::int32_t num_heads;
+  std::int32_t row_units;
+};
+struct CopyPair {
+  std::int64_t source;
+  std::int64_t target;
+};
+struct CopyParams {
+  const CopyJob* jobs;    ///< one per layer and per K or V: block_y
+  const CopyPair* pairs;  ///< block_x
+};
+
+/// Public merge of two parts, dense fp32.
+struct MergePairParams {
+  const float* a;
+  const float* lse_a;
+  const float* b;
+  const float* lse_b;
+  float* out;
+  float* lse;
+  std::int32_t dim;
+};
+
+}  // namespace kvpool::kernels::gpu

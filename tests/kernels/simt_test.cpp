@@ -1,0 +1,242 @@
+// The CUDA kernels, run thread by thread on the CPU, against the double reference.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/attend_plan.hpp"
+#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/merge.cuh"
+#include "tests/kernels/simt_attention.hpp"
+
+namespace kvpool::kernels::test {
+namespace {
+
+const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
+
+#if defined(KVPOOL_SIMT_TSAN)
+constexpr bool kSlow = true;  // tens of microseconds per switch
+#else
+constexpr bool kSlow = false;
+#endif
+
+CaseSpec small_spec() {
+  CaseSpec spec;
+  spec.cache = DType::bfloat16;
+  spec.query = DType::bfloat16;
+  spec.dim = 128;
+  spec.kv_heads = 1;
+  spec.seq_lens = {1, 17, 230};
+  spec.fixed_split = 128;
+  return spec;
+}
+
+void expect_close(const CaseSpec& spec, double tolerance = 1e-6) {
+  const AttentionCase c(spec);
+  const Output got = run_on_simt(c);
+  const Output want = run_case(c, kReference);
+  ASSERT_TRUE(got.status.ok()) << got.status.error().message;
+  const Difference d = difference(c, got, want);
+  EXPECT_LE(d.rel_l2, tolerance);
+  EXPECT_LE(d.lse, 1e-5);
+}
+
+TEST(SimtAttention, DecodesGroupsOfFour) { expect_close(small_spec()); }
+
+TEST(SimtAttention, DecodesOneHeadPerKvHead) {
+  CaseSpec spec = small_spec();
+  spec.group = 1;
+  spec.kv_heads = 2;
+  expect_close(spec);
+}
+
+TEST(SimtAttention, SharesStagesOverManyTiles) {
+  CaseSpec spec = small_spec();
+  spec.seq_lens = {700};  // eleven tiles in one split: every stage is refilled
+  spec.fixed_split = 1024;
+  expect_close(spec);
+}
+
+TEST(SimtAttention, TakesEveryCacheTypeAndHeadSize) {
+  if (kSlow) return;
+  for (const DType cache : {DType::float16, DType::bfloat16, DType::fp8_e4m3, DType::fp8_e5m2}) {
+    for (const std::int64_t dim : {8, 64, 72, 96, 120, 128, 192, 256}) {
+      SCOPED_TRACE(std::string(to_string(cache)) + " dim " + std::to_string(dim));
+      CaseSpec spec = small_spec();
+      spec.cache = cache;
+      spec.query = DType::float32;
+      spec.dim = dim;
+      spec.dim_v = dim == 192 ? 128 : 0;
+      spec.layout = CacheLayout::hnd;
+      spec.seq_lens = {33, 150};
+      if (is_fp8(cache)) spec.k_scale = spec.v_scale = {0.04F};
+      expect_close(spec);
+    }
+  }
+}
+
+TEST(SimtAttention, TakesEveryPageSizeAndGroup) {
+  if (kSlow) return;
+  for (const std::int64_t page : {1, 2, 8, 16, 64, 128}) {
+    for (const std::int64_t group : {1, 3, 5, 8}) {
+      SCOPED_TRACE("page " + std::to_string(page) + " group " + std::to_string(group));
+      CaseSpec spec = small_spec();
+      spec.page_size = page;
+      spec.group = group;
+      spec.dim = 64;
+      spec.seq_lens = {0, 1, 90};
+      expect_close(spec);
+    }
+  }
+}
+
+TEST(SimtAttention, FollowsEveryLogitRuleInDecodeAndPrefill) {
+  for (int rules = kSlow ? 15 : 0; rules < 16; ++rules) {
+    SCOPED_TRACE("rules " + std::to_string(rules));
+    CaseSpec spec = small_spec();
+    spec.dim = 64;
+    spec.soft_cap = (rules & 1) != 0 ? 3.0F : 0;
+    spec.alibi = (rules & 2) != 0;
+    spec.sinks = (rules & 4) != 0;
+    spec.window = (rules & 8) != 0 ? 37 : 0;
+    spec.seq_lens = {5, 100, 0};
+    expect_close(spec, 2e-6);
+    spec.q_lens = {5, 9, 0};
+    expect_close(spec, 2e-6);
+  }
+}
+
+TEST(SimtAttention, AFutureNanDoesNotReachEarlierQueries) {
+  CaseSpec spec = small_spec();
+  spec.seq_lens = {24};
+  spec.q_lens = {24};
+  spec.group = 1;
+  AttentionCase c(spec);
+  const auto row = static_cast<std::size_t>(row_offset(c.view.v, c.table[0], 10, 0)) * 2;
+  c.v_pool[row] = c.v_pool[row + 1] = 0xFF;
+  const Output got = run_on_simt(c);
+  ASSERT_TRUE(got.status.ok());
+  for (std::size_t t = 0; t < 24; ++t) EXPECT_EQ(std::isnan(got.at(t * 128, DType::float32)), t >= 10) << t;
+}
+
+TEST(SimtAttention, SchedulesThreadsAndCopyTimingChangeNoBit) {
+  CaseSpec spec = small_spec();
+  spec.seq_lens = kSlow ? std::vector<std::int32_t>{140} : std::vector<std::int32_t>{17, 400};
+  spec.fixed_split = 256;
+  const AttentionCase c(spec);
+  const Output forward = run_on_simt(c);
+  ASSERT_TRUE(forward.status.ok());
+  std::vector<SimtRun> runs(4);
+  runs[0].launch.schedule = simt::Schedule::reverse;
+  runs[1].launch.schedule = simt::Schedule::random;
+  runs[2].launch.early_copies = true;
+  runs[3].launch.os_threads = 2;
+  for (const SimtRun& run : runs) {
+    const Output other = run_on_simt(c, run);
+    ASSERT_TRUE(other.status.ok());
+    EXPECT_EQ(forward.bytes, other.bytes);
+    EXPECT_EQ(forward.lse, other.lse);
+  }
+}
+
+TEST(SimtAttention, AFixedSplitMakesResultsIndependentOfTheBatch) {
+  CaseSpec spec = small_spec();
+  spec.seq_lens = {200, 30};
+  const AttentionCase c(spec);
+  const Output together = run_on_simt(c);
+  AttentionCase alone = c;
+  alone.spec.seq_lens = {200};
+  alone.cu_q = {0, 1};
+  alone.view.k.data = alone.k_pool.data();
+  alone.view.v.data = alone.v_pool.data();
+  SimtRun run;
+  run.target_blocks = 100;
+  const Output single = run_on_simt(alone, run);
+  ASSERT_TRUE(together.status.ok() && single.status.ok());
+  EXPECT_TRUE(std::equal(single.bytes.begin(), single.bytes.end(), together.bytes.begin()));
+}
+
+TEST(SimtAttention, RefusesByNameWhatHasNoKernel) {
+  CaseSpec spec = small_spec();
+  spec.dim = 46;
+  Output got = run_on_simt(AttentionCase(spec));
+  EXPECT_EQ(got.status.error().code, ErrorCode::unsupported);
+  EXPECT_NE(got.status.error().message.find("46"), std::string::npos);
+  spec.dim = 64;
+  spec.cache = DType::float32;
+  EXPECT_EQ(run_on_simt(AttentionCase(spec)).status.error().code, ErrorCode::unsupported);
+}
+
+TEST(SimtCacheOps, AppendWritesWhatTheHostWrites) {
+  for (const DType cache : {DType::bfloat16, DType::fp8_e4m3}) {
+    CaseSpec spec = small_spec();
+    spec.cache = cache;
+    spec.seq_lens = {20};
+    spec.kv_heads = 2;
+    AttentionCase device(spec);
+    AttentionCase host = device;
+    host.view.k.data = host.k_pool.data();
+    host.view.v.data = host.v_pool.data();
+    std::vector<float> rows(6 * 2 * 128);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = 0.013F * static_cast<float>(i % 997) - 5.0F;
+    const std::int64_t slots[] = {3, kSkipSlot, 17, device.num_pages * 16, 40, -7};
+    const std::vector<float> scale = {0.5F, 0.07F};
+    const KvScales scales{scale, scale, 0};
+    const NewRows fresh{dense_queries(rows.data(), DType::float32, 2, 128),
+                        dense_queries(rows.data(), DType::float32, 2, 128)};
+    ASSERT_TRUE(append(host.view, scales, fresh, slots, 6, kReference).ok());
+    device.view.k.data = device.k_pool.data();
+    device.view.v.data = device.v_pool.data();
+    const gpu::AppendParams params = gpu::append_params(device.view, scales, fresh, slots);
+    simt::Grid grid;
+    grid.x = 6;
+    const auto result = simt::launch(grid, [&] {
+      if (cache == DType::bfloat16) {
+        gpu::append_block<Bf16, float>(params);
+      } else {
+        gpu::append_block<E4m3, float>(params);
+      }
+    });
+    ASSERT_TRUE(result.ok()) << result.error;
+    EXPECT_EQ(device.k_pool, host.k_pool);
+    EXPECT_EQ(device.v_pool, host.v_pool);
+  }
+}
+
+TEST(SimtCacheOps, PageCopiesMoveWholePages) {
+  std::vector<std::uint32_t> pool(6 * 64);  // pages of 4 tokens, 2 heads, rows of 32 bytes
+  for (std::size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<std::uint32_t>(i * 2654435761U);
+  const auto before = pool;
+  const gpu::CopySide side{pool.data(), 16, 4, 2};
+  const gpu::CopyJob job{side, side, 4, 2, 2};
+  const gpu::CopyPair pairs[] = {{0, 4}, {3, 1}};
+  const gpu::CopyParams params{&job, pairs};
+  simt::Grid grid;
+  grid.x = 2;
+  ASSERT_TRUE(simt::launch(grid, [&] { gpu::copy_page_block<gpu::Unit16>(params); }).ok());
+  for (std::size_t page = 0; page < 6; ++page) {
+    const std::size_t source = page == 4 ? 0 : page == 1 ? 3 : page;
+    EXPECT_TRUE(std::equal(pool.begin() + static_cast<std::ptrdiff_t>(page * 64),
+                           pool.begin() + static_cast<std::ptrdiff_t>(page * 64 + 64),
+                           before.begin() + static_cast<std::ptrdiff_t>(source * 64)));
+  }
+}
+
+TEST(SimtCacheOps, MergingTwoPartsIsWhatTheHostDoes) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> a = {1, 2, 3, 4, 9, 9, 9, 9};
+  const std::vector<float> b = {5, 6, 7, 8, 5, 6, 9, 9};
+  std::vector<float> lse_a = {1.1F, 0.25F, -inf, -inf};
+  const std::vector<float> lse_b = {-0.3F, -inf, 0.5F, -inf};
+  std::vector<float> want(8);
+  std::vector<float> want_lse(4);
+  ASSERT_TRUE(merge_attention(a.data(), lse_a.data(), b.data(), lse_b.data(), want.data(), want_lse.data(), 4, 2).ok());
+  std::vector<float> out(8, -1);
+  const gpu::MergePairParams params{a.data(), lse_a.data(), b.data(), lse_b.data(), out.data(), lse_a.data(), 2};
+  simt::Grid grid;
+  grid.x = 4;
+  grid.threads = 32;
+  ASSERT_TRUE(simt::launch(grid, [&] { gpu::merge_pair_block(params); }).ok());
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(out[i], want[i], 1e-6F);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(lse_a[i] == want_lse[i] || std::abs(lse_a[i] - want_lse[i]) < 1e-6F);
+}
+
+}  // namespace
+}  // namespace kvpool::kernels::test
