@@ -5,6 +5,7 @@
 #include <array>
 #include <future>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "tools/cli/exit_status.hpp"
 #include "tools/cli/interrupt.hpp"
 #include "tools/cli/json_output.hpp"
+#include "tools/cli/progress.hpp"
 
 namespace kvpool::tools {
 namespace {
@@ -71,10 +73,17 @@ int run(const BenchOptions& options) {
   const IdleThread idle;
   constexpr std::array kFamilies{bench_single_thread, bench_prefix_throughput, bench_prefix_latency, bench_situations,
                                  bench_index,         bench_requests,          bench_hashing};
-  for (const auto family : kFamilies) {
-    if (!interrupt_requested()) {
-      family(plan);
+  {
+    std::optional<Progress> progress;
+    if (options.json) {
+      plan.progress = &progress.emplace("bench", "runs", 0);
     }
+    for (const auto family : kFamilies) {
+      if (!interrupt_requested()) {
+        family(plan);
+      }
+    }
+    plan.progress = nullptr;
   }
   if (report.rows().empty() && !interrupt_requested()) {
     return fail("bench", "--filter: no row matches '" + options.filter + "'", kExitBadInput);

@@ -10,6 +10,7 @@
 #include "prefix/prefix_index.hpp"
 #include "tools/bench/families.hpp"
 #include "tools/bench/prefix_workload.hpp"
+#include "tools/cli/interrupt.hpp"
 
 namespace kvpool::tools {
 namespace {
@@ -136,7 +137,10 @@ Contender contender(std::string pool, double seconds) {
 void bench_aging(const BenchPlan& plan) {
   const auto fresh = std::make_shared<Churn<IndexWithKeys>>();
   const auto old = std::make_shared<Churn<IndexWithKeys>>();
-  old->replace(plan.smoke ? kKeys : kChurn);
+  const std::uint64_t replacements = plan.smoke ? kKeys : kChurn;
+  for (std::uint64_t done = 0; done < replacements && !interrupt_requested(); done += kRound) {
+    old->replace(kRound);
+  }
   const auto miss = [seconds = plan.seconds](const std::shared_ptr<Churn<IndexWithKeys>>& churn) {
     return [churn, seconds] {
       std::uint64_t found = 0;

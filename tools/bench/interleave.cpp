@@ -61,6 +61,9 @@ std::vector<BenchRow> interleave(const BenchPlan& plan, const std::vector<Conten
       for (std::size_t i = 0; i < samples.size(); ++i) {
         collected[c].samples[i].push_back(std::move(samples[i]));
       }
+      if (plan.progress != nullptr) {
+        plan.progress->advance();
+      }
     }
   }
   std::vector<BenchRow> rows;

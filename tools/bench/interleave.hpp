@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/bench/report.hpp"
+#include "tools/cli/progress.hpp"
 
 namespace kvpool::tools {
 
@@ -19,6 +20,7 @@ struct BenchPlan {
   bool smoke = false;  ///< everything once and tiny, no figure is looked at
   std::regex filter;
   BenchReport* report = nullptr;
+  Progress* progress = nullptr;  ///< counts runs; null: the rows themselves show how far it is
 
   [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, filter); }
 };

@@ -22,8 +22,8 @@ std::vector<Contender> all_pools(const BenchPlan& plan, const PrefixTable& table
   contenders.push_back(prefix_contender<LeanPool<std::mutex>, timing>(plan, table, row, "lean", threads));
   contenders.push_back(prefix_contender<LeanPool<SpinLock>, timing>(plan, table, row, "spin", threads));
   contenders.push_back(prefix_contender<StdPool, timing>(plan, table, row, "std", threads));
-  contenders.push_back(prefix_contender<PoolAdapter<LockedBlockPool>, timing>(plan, table, row, "card", threads));
-  contenders.push_back(prefix_contender<CardPool, timing>(plan, table, row, "card2", threads));
+  contenders.push_back(prefix_contender<PoolAdapter<LockedBlockPool>, timing>(plan, table, row, "locked", threads));
+  contenders.push_back(prefix_contender<CardPool, timing>(plan, table, row, "card", threads));
   return contenders;
 }
 
