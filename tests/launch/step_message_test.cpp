@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "tools/launch/rank/rank_memory.hpp"
+
 namespace kvpool::launch {
 namespace {
 
@@ -99,6 +101,33 @@ TEST(StepMessage, ImpossibleContentIsRefusedWithItsField) {
   StepMessage groups = sample();
   groups.num_groups = 5000;
   EXPECT_NE(problem_of(groups).find("groups"), std::string::npos);
+}
+
+TEST(RankMemory, SurvivesTheWireAndNothingElseDoes) {
+  RankMemory memory;
+  memory.rank = 3;
+  memory.total = std::int64_t{1} << 40;
+  memory.peak = 5;
+  memory.non_pool = 4;
+  memory.available = 1 << 30;
+  memory.num_blocks = 77;
+  memory.backend = "cpu";
+  memory.device = "host";
+  const Bytes bytes = encode(memory);
+  const auto decoded = decode_rank_memory(bytes, 3);
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(decoded->total, memory.total);
+  EXPECT_EQ(decoded->num_blocks, 77);
+  EXPECT_EQ(decoded->device, "host");
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    const auto cut = decode_rank_memory(std::span(bytes).first(size), 3);
+    ASSERT_FALSE(cut.ok()) << size;
+    EXPECT_EQ(cut.error().rank, 3);
+  }
+  EXPECT_FALSE(decode_rank_memory(bytes, 2).ok());
+  Bytes longer = bytes;
+  longer.push_back(std::byte{1});
+  EXPECT_FALSE(decode_rank_memory(longer, 3).ok());
 }
 
 }  // namespace

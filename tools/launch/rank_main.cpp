@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
@@ -21,8 +20,6 @@
 namespace kvpool::launch {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::int64_t kMinBlocks = 2;  // the placeholder and one that can be used
 constexpr int kHoldsPerDeadline = 4;
 
@@ -34,34 +31,6 @@ ExecutorOptions executor_options(const LaunchOptions& options, const RankEnviron
   executor.exec.max_threads = options.compute_threads > 0 ? options.compute_threads
                                                           : std::max(1, cores / std::max(1, environment.ranks_on_host));
   return executor;
-}
-
-Bytes to_bytes(const RankMemory& memory) {
-  const Json row = {{"rank", memory.rank},         {"total", memory.total},         {"peak", memory.peak},
-                    {"non_pool", memory.non_pool}, {"available", memory.available}, {"num_blocks", memory.num_blocks},
-                    {"backend", memory.backend},   {"device", memory.device}};
-  const std::string text = row.dump();
-  const auto* data = reinterpret_cast<const std::byte*>(text.data());
-  return {data, data + text.size()};
-}
-
-Result<RankMemory> from_bytes(const Bytes& bytes, int rank) {
-  const Json row = Json::parse(reinterpret_cast<const char*>(bytes.data()),
-                               reinterpret_cast<const char*>(bytes.data()) + bytes.size(), nullptr, false);
-  try {
-    RankMemory memory;
-    memory.rank = row.at("rank").get<int>();
-    memory.total = row.at("total").get<std::int64_t>();
-    memory.peak = row.at("peak").get<std::int64_t>();
-    memory.non_pool = row.at("non_pool").get<std::int64_t>();
-    memory.available = row.at("available").get<std::int64_t>();
-    memory.num_blocks = row.at("num_blocks").get<std::int64_t>();
-    memory.backend = row.at("backend").get<std::string>();
-    memory.device = row.at("device").get<std::string>();
-    return memory;
-  } catch (const Json::exception&) {
-    return {ErrorCode::bad_input, fmt::format("rank {} sent a memory report that cannot be read", rank), rank};
-  }
 }
 
 /// One rank's run; members in the order in which they come to be.
@@ -137,10 +106,10 @@ class Rank {
   }
 
   [[nodiscard]] Status collect_memory(const RankMemory& mine) {
-    const auto rows = communicator_.gather(to_bytes(mine), 0, options_.timeout());
+    const auto rows = communicator_.gather(encode(mine), 0, options_.timeout());
     if (!rows.ok()) return rows.status();
     for (std::size_t rank = 0; rank < rows->size(); ++rank) {
-      auto row = from_bytes((*rows)[rank], static_cast<int>(rank));
+      auto row = decode_rank_memory((*rows)[rank], static_cast<int>(rank));
       if (!row.ok()) return row.status();
       memory_.push_back(*std::move(row));
     }

@@ -2,24 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "kvpool/config/kv_cache_groups.hpp"
 #include "kvpool/config/memory_plan.hpp"
 #include "tools/launch/model/head_slice.hpp"
 #include "tools/launch/rank/kv_storage.hpp"
+#include "tools/launch/step/byte_codec.hpp"
 #include "tools/trace/input_error.hpp"
 #include "tools/trace/trace.hpp"
 
 namespace kvpool::launch {
 namespace {
-
-using Json = nlohmann::json;
 
 Result<Workload> read_workload(const LaunchOptions& options) {
   try {
@@ -47,47 +44,59 @@ Status check_memory(const LaunchOptions& options, const ModelConfig& model, int 
                       *options.memory, options.block_size, block, 2 * block)};
 }
 
-std::string to_text(const Result<Job>& job) {
-  Json text;
-  if (job.ok()) {
-    const ModelConfig& model = job->model;
-    text["max_length"] = job->max_length;
-    text["windows"] = model.sliding_windows;
-    text["model"] = {{"num_hidden_layers", model.num_layers},
-                     {"hidden_size", model.hidden_size},
-                     {"num_attention_heads", model.num_query_heads},
-                     {"num_key_value_heads", model.num_kv_heads},
-                     {"head_dim", model.head_size},
-                     {"torch_dtype", model.kv_dtype == DType::float32 ? "float32" : "bfloat16"},
-                     {"seed", model.seed}};
-  } else {
-    text["code"] = static_cast<int>(job.error().code);
-    text["message"] = job.error().message;
+Bytes encode(const Result<Job>& job) {
+  ByteWriter out;
+  out.put(static_cast<std::uint8_t>(job.ok() ? 1 : 0));
+  if (!job.ok()) {
+    out.put(static_cast<std::uint32_t>(job.error().code));
+    out.put_text(job.error().message);
+    return out.take();
   }
-  return text.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const ModelConfig& model = job->model;
+  for (const std::int64_t number : {job->max_length, model.num_layers, model.hidden_size, model.num_query_heads,
+                                    model.num_kv_heads, model.head_size, static_cast<std::int64_t>(model.kv_dtype)}) {
+    out.put(number);
+  }
+  out.put(model.seed);
+  out.put(static_cast<std::uint32_t>(model.sliding_windows.size()));
+  for (const std::int64_t window : model.sliding_windows) out.put(window);
+  return out.take();
 }
 
-Result<Job> from_text(const std::string& text) {
-  const Error garbled{ErrorCode::bad_input, "rank 0 sent a job description that cannot be read", 0};
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) return garbled;
-  try {
-    if (json.contains("message")) {
-      const int code = json.at("code").get<int>();
-      if (code < 0 || code > static_cast<int>(ErrorCode::internal)) return garbled;
-      return {static_cast<ErrorCode>(code), json.at("message").get<std::string>()};
-    }
-    Job job;
-    job.max_length = json.at("max_length").get<std::int64_t>();
-    auto model = parse_model_config(json.at("model").dump(), "job description");
-    if (!model.ok()) return model.error();
-    job.model = *std::move(model);
-    job.model.sliding_windows = json.at("windows").get<std::vector<std::int64_t>>();
-    if (Status status = validate(job.model); !status.ok()) return status.error();
-    return job;
-  } catch (const Json::exception&) {
-    return garbled;
+Error decode_error(ByteReader& in) {
+  const auto code = in.get<std::uint32_t>("code");
+  Error error{ErrorCode::internal, in.get_text("message"), -1};
+  if (code > static_cast<std::uint32_t>(ErrorCode::internal)) in.fail("code", fmt::format("{} is unknown", code));
+  if (in.ok()) error.code = static_cast<ErrorCode>(code);
+  return error;
+}
+
+Job decode_job(ByteReader& in) {
+  Job job;
+  job.max_length = in.get<std::int64_t>("longest request");
+  job.model.num_layers = in.get<std::int64_t>("layers");
+  job.model.hidden_size = in.get<std::int64_t>("hidden size");
+  job.model.num_query_heads = in.get<std::int64_t>("query heads");
+  job.model.num_kv_heads = in.get<std::int64_t>("KV heads");
+  job.model.head_size = in.get<std::int64_t>("head size");
+  job.model.kv_dtype =
+      in.get<std::int64_t>("type") == static_cast<std::int64_t>(DType::float32) ? DType::float32 : DType::bfloat16;
+  job.model.seed = in.get<std::uint64_t>("seed");
+  job.model.sliding_windows.resize(in.count(sizeof(std::int64_t), "windows"));
+  for (std::int64_t& window : job.model.sliding_windows) window = in.get<std::int64_t>("window");
+  return job;
+}
+
+Result<Job> decode(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  const bool is_job = in.get<std::uint8_t>("kind") == 1;
+  Result<Job> result = is_job ? Result<Job>(decode_job(in)) : Result<Job>(decode_error(in));
+  if (in.ok() && in.remaining() != 0) in.fail("end", fmt::format("{} bytes too many", in.remaining()));
+  if (in.ok() && is_job) {
+    if (const Status status = validate(result->model); !status.ok()) in.fail("model", status.error().message);
   }
+  if (in.ok()) return result;
+  return {ErrorCode::bad_input, "job description of rank 0: " + in.problem(), 0};
 }
 
 }  // namespace
@@ -115,13 +124,11 @@ Result<Job> share_job(const LaunchOptions& options, Communicator& communicator) 
   Bytes bytes;
   if (communicator.rank() == 0) {
     job.emplace(read_job(options, communicator.world_size()));
-    const std::string text = to_text(*job);
-    const auto* data = reinterpret_cast<const std::byte*>(text.data());
-    bytes.assign(data, data + text.size());
+    bytes = encode(*job);
   }
   if (Status status = communicator.broadcast(bytes, 0, options.timeout()); !status.ok()) return status.error();
   if (job) return *std::move(job);
-  return from_text(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  return decode(bytes);
 }
 
 }  // namespace kvpool::launch

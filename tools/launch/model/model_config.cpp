@@ -132,6 +132,11 @@ Result<ModelConfig> load_model_config(const std::string& path) {
 }
 
 Status validate(const ModelConfig& config) {
+  if (config.num_layers < 1 || config.hidden_size < 1 || config.num_query_heads < 1 || config.num_kv_heads < 1) {
+    return {ErrorCode::invalid_config,
+            fmt::format("{} layers, hidden size {}, {} query heads, {} KV heads: all must be at least 1",
+                        config.num_layers, config.hidden_size, config.num_query_heads, config.num_kv_heads)};
+  }
   if (config.num_query_heads % config.num_kv_heads != 0) {
     return {ErrorCode::invalid_config, fmt::format("num_attention_heads {} is no multiple of num_key_value_heads {}",
                                                    config.num_query_heads, config.num_kv_heads)};

@@ -1,11 +1,13 @@
 // What a rank's memory looks like and how much of it the KV pool may take.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 
 #include "kvpool/foundation/error.hpp"
+#include "kvpool/multigpu/communicator.hpp"
 
 namespace kvpool::launch {
 
@@ -20,5 +22,9 @@ struct RankMemory {
   std::string backend;
   std::string device;
 };
+
+[[nodiscard]] Bytes encode(const RankMemory& memory);
+/// Errors: bad_input naming `rank`, the sender.
+[[nodiscard]] Result<RankMemory> decode_rank_memory(std::span<const std::byte> bytes, int rank);
 
 }  // namespace kvpool::launch

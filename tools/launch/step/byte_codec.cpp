@@ -4,6 +4,17 @@
 
 namespace kvpool::launch {
 
+void ByteWriter::put_text(std::string_view text) {
+  put(static_cast<std::uint32_t>(text.size()));
+  for (const char c : text) bytes_.push_back(static_cast<std::byte>(c));
+}
+
+std::string ByteReader::get_text(const char* field) {
+  std::string text(count(1, field), '\0');
+  for (char& c : text) c = static_cast<char>(bytes_[offset_++]);
+  return text;
+}
+
 bool ByteReader::need(std::size_t bytes, const char* field) {
   if (!ok()) return false;
   if (bytes <= remaining()) return true;

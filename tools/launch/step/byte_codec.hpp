@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -20,6 +21,7 @@ class ByteWriter {
       bytes_.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(bits) >> (8 * i)));
     }
   }
+  void put_text(std::string_view text);
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
   [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
   void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
@@ -47,6 +49,9 @@ class ByteReader {
 
   /// A count of elements of at least `element_bytes` bytes each: more than the rest can hold is a failure.
   [[nodiscard]] std::size_t count(std::size_t element_bytes, const char* field);
+
+  /// What put_text wrote.
+  [[nodiscard]] std::string get_text(const char* field);
 
   void fail(const char* field, const std::string& problem);
   [[nodiscard]] bool ok() const noexcept { return problem_.empty(); }
