@@ -1,6 +1,7 @@
 #include "tools/replay/admitter.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvpool::tools {
 
@@ -39,14 +40,24 @@ Taken Admitter::take(const RequestKeys& request, std::vector<BlockId>& table) {
     release(table);
     return Taken::lost;
   }
-  pool_.allocate(*reservation, std::span(table).subspan(hits_));
+  const auto fresh = std::span(table).subspan(hits_);
+  pool_.allocate(*reservation, fresh);
+  if (!carries_key_.empty()) {
+    for (const BlockId block : fresh) {
+      evictions_ += std::exchange(carries_key_[block.value()], std::uint8_t{0});
+    }
+  }
   return Taken::all;
 }
 
 std::uint64_t Admitter::publish(const RequestKeys& request, std::span<const BlockId> table) {
   std::uint64_t kept = 0;
   for (std::size_t i = hits_; i < request.keys.size(); ++i) {
-    kept += pool_.publish(table[i], key(request, i), static_cast<std::int64_t>(i + 1) * block_size_) ? 1U : 0U;
+    const bool is_kept = pool_.publish(table[i], key(request, i), static_cast<std::int64_t>(i + 1) * block_size_);
+    kept += is_kept ? 1U : 0U;
+    if (!carries_key_.empty()) {
+      carries_key_[table[i].value()] = is_kept ? 1 : 0;
+    }
   }
   return kept;
 }

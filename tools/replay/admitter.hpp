@@ -37,6 +37,12 @@ class Admitter {
 
   [[nodiscard]] std::size_t hits() const noexcept { return hits_; }
 
+  /// From now on remembers which blocks carry a key, to count evictions request by request. Only for a pool that
+  /// nobody else uses.
+  void count_evictions() { carries_key_.assign(pool_.num_blocks(), 0); }
+  /// Blocks that carried a key when take() got them; 0 unless they are counted.
+  [[nodiscard]] std::uint64_t evictions() const noexcept { return evictions_; }
+
  private:
   [[nodiscard]] BlockKey key(const RequestKeys& request, std::size_t block) const noexcept {
     return {request.keys[block], GroupId{0}};
@@ -49,6 +55,8 @@ class Admitter {
   std::vector<BlockHandle> found_;
   std::size_t hits_ = 0;
   std::vector<BlockId> reversed_;
+  std::vector<std::uint8_t> carries_key_;  ///< per block; empty: not counted
+  std::uint64_t evictions_ = 0;
 };
 
 }  // namespace kvpool::tools

@@ -102,6 +102,7 @@ RequestOutcome ReplayLane::admit(std::size_t index) {
   }
   keys_.make(index, request_);
   std::vector<BlockId> table = spare_table();
+  const std::uint64_t evicted = admitter_.evictions();
   const auto start = Clock::now();
   admitter_.look_up(request_);
   const auto looked_up = Clock::now();
@@ -115,6 +116,8 @@ RequestOutcome ReplayLane::admit(std::size_t index) {
   look_up_times_.add(looked_up - start);
   live_.push_back(std::move(table));
   outcome.hit_blocks = admitter_.hits();
+  outcome.evictions = admitter_.evictions() - evicted;
+  counts_.evictions += outcome.evictions;
   ++counts_.admitted;
   counts_.hit_blocks += outcome.hit_blocks;
   counts_.allocated_blocks += static_cast<std::uint64_t>(outcome.blocks) - outcome.hit_blocks;
@@ -149,12 +152,9 @@ void replay_in_order(const Trace& trace, const ReplayOptions& options, BlockPool
   SharedLoad load;
   ReplayLane lane(trace, options, pool, load);
   ReplayDigest digest;
-  std::uint64_t evicted = 0;
+  lane.count_evictions();
   for (std::size_t index = 0; index < trace.size() && !result.interrupted; ++index) {
-    RequestOutcome outcome = lane.admit(index);
-    const std::uint64_t now = pool.stats().evicted_blocks;
-    outcome.evictions = now - evicted;
-    evicted = now;
+    const RequestOutcome outcome = lane.admit(index);
     digest.add(outcome);
     if (sink) {
       sink(index, outcome);
@@ -170,13 +170,19 @@ void replay_in_order(const Trace& trace, const ReplayOptions& options, BlockPool
 }
 
 // Every block is free again, and the pool's own books agree.
-Status verify(const BlockPool& pool, const ReplayOptions& options) {
+Status verify(const BlockPool& pool, const ReplayOptions& options, const ReplayCounts& counts,
+              std::uint64_t pool_evictions) {
   if (Status status = pool.check_invariants(); !status) {
     return status;
   }
   if (pool.num_free_blocks() != static_cast<std::uint32_t>(options.capacity)) {
     return {ErrorCode::internal, fmt::format("{} of {} blocks are free after every request was freed",
                                              pool.num_free_blocks(), options.capacity)};
+  }
+  if (counts.evictions != pool_evictions) {
+    return {ErrorCode::internal,
+            fmt::format("the pool evicted {} blocks, but the blocks that it handed out had carried {} keys",
+                        pool_evictions, counts.evictions)};
   }
   return {};
 }
@@ -198,12 +204,14 @@ ReplayResult replay(const Trace& trace, const ReplayOptions& options, const Outc
   const std::chrono::duration<double> elapsed = LatencySamples::Clock::now() - start;
   result.seconds = elapsed.count();
   const PoolStats stats = pool.stats();
-  result.counts.evictions = stats.evicted_blocks;
+  if (options.threads > 1) {
+    result.counts.evictions = stats.evicted_blocks;
+  }
   if (options.duplicates == DuplicatePolicy::keep) {
     result.counts.duplicate_inserts = stats.duplicate_keys;
   }
   result.counts.final_cached_keys = pool.num_cached_keys();
-  result.invariants = verify(pool, options);
+  result.invariants = verify(pool, options, result.counts, stats.evicted_blocks);
   return result;
 }
 

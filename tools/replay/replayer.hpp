@@ -25,7 +25,10 @@ class ReplayLane {
  public:
   ReplayLane(const Trace& trace, const ReplayOptions& options, BlockPool& pool, SharedLoad& load);
 
-  /// Carries out one request by the replay rules; evictions are counted by whoever owns the pool.
+  /// Evictions per request; for a lane that has the pool for itself.
+  void count_evictions() { admitter_.count_evictions(); }
+
+  /// Carries out one request by the replay rules.
   RequestOutcome admit(std::size_t index);
 
   /// Frees all live requests, oldest first.
