@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "kvpool/foundation/contract.hpp"
 #include "kvpool/manager/residency_metrics.hpp"
@@ -185,8 +186,9 @@ TEST(WrongThread, ASecondCallInsideASequenceIsRefusedAndReported) {
     if (violation.breach == ContractBreach::wrong_thread) g_wrong_thread.fetch_add(1);
   });
   bool refused = false;
+  bool inside = false;
   intrude = [&] {
-    intrude = nullptr;
+    if (std::exchange(inside, true)) return;
     AllocateSlots arguments;
     arguments.num_new_tokens = 1;
     std::thread other([&] {

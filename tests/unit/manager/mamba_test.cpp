@@ -1,5 +1,6 @@
 // Rules of recurrent state in its three modes.
 #include <set>
+#include <utility>
 
 #include "tests/unit/manager/engine.hpp"
 
@@ -210,15 +211,24 @@ TEST(MambaAlign, JunctionIsKeptForTheNextSibling) {
   EngineOptions options = with_state(MambaCacheMode::align, 16);
   options.retention_interval = 0;
   Engine engine(options);
-  Running first = engine.start(tokens(0, 48));
-  for (int chunk = 0; chunk < 3; ++chunk) {
-    engine.step(first, 16);
-    engine->new_step_starts();
-  }
-  engine->free(first.sequence);
-  const Request sibling = engine.request(tokens(0, 32) + tokens(700, 16));
-  const PrefixHit hit = engine->get_computed_blocks(sibling);
-  EXPECT_EQ(hit.shared_prefix_boundary, 32) << "full attention has 32 tokens, the states do not";
+  const auto serve = [&engine](std::vector<TokenId> prompt, std::int64_t hit_tokens, std::int64_t boundary) {
+    Running running = engine.start(std::move(prompt));
+    const PrefixHit hit = engine->get_computed_blocks(running.request);
+    EXPECT_EQ(hit.num_computed_tokens, hit_tokens);
+    EXPECT_EQ(hit.shared_prefix_boundary, boundary);
+    running.request.shared_prefix_boundary = hit.shared_prefix_boundary;
+    AllocateSlots arguments;
+    arguments.num_new_computed_tokens = hit.num_computed_tokens;
+    arguments.new_computed_blocks = &hit.blocks;
+    while (running.request.num_computed_tokens < running.request.num_tokens()) {
+      EXPECT_EQ(engine.step(running, 16, std::exchange(arguments, {})).outcome, AllocateOutcome::allocated);
+      engine->new_step_starts();
+    }
+    engine->free(running.sequence);
+  };
+  serve(tokens(0, 64), 0, 0);
+  serve(tokens(0, 32) + tokens(700, 32), 0, 32);  // full attention has 32 tokens, the states do not
+  serve(tokens(0, 32) + tokens(800, 32), 32, 0);
 }
 
 }  // namespace
