@@ -78,7 +78,7 @@ class ServeTest : public testing::Test {
 };
 
 inline ServeHooks quiet_hooks() {
-  return {[] { return false; }, [](std::int64_t) {}};
+  return {[](std::int64_t) {}, [] { return false; }, [](std::int64_t) {}};
 }
 
 inline std::vector<RankOutcome> run_ranks(const LaunchOptions& options, int ranks,

@@ -29,10 +29,16 @@ std::optional<std::string> environment_variable(std::string_view name) {
   return value;
 }
 
-ServeHooks make_hooks(tools::Progress& progress) {
+/// Empty until serving starts. Used by rank 0's thread only.
+using ProgressBar = std::optional<tools::Progress>;
+
+ServeHooks make_hooks(ProgressBar& progress) {
   ServeHooks hooks;
+  hooks.started = [&progress](std::int64_t requests) {
+    progress.emplace("launch", "requests", static_cast<std::uint64_t>(requests));
+  };
   hooks.interrupted = [] { return tools::interrupt_requested(); };
-  hooks.requests_finished = [&progress](std::int64_t count) { progress.advance(static_cast<std::uint64_t>(count)); };
+  hooks.requests_finished = [&progress](std::int64_t count) { progress->advance(static_cast<std::uint64_t>(count)); };
   return hooks;
 }
 
@@ -67,7 +73,7 @@ int run_threads(const LaunchOptions& options, int world_size) {
   auto communicators = make_thread_communicators(world_size);
   std::vector<RankOutcome> outcomes(static_cast<std::size_t>(world_size));
   {
-    tools::Progress progress("requests", "requests", 0);
+    ProgressBar progress;
     const ServeHooks hooks = make_hooks(progress);
     const RankEnvironment environment{"threads", world_size};
     std::vector<std::thread> ranks;
@@ -92,7 +98,7 @@ int run_mpi(const LaunchOptions& options, const std::optional<LauncherPlace>& pl
   Communicator& ranks = **communicator;
   RankOutcome outcome;
   {
-    tools::Progress progress("requests", "requests", 0);
+    ProgressBar progress;
     const RankEnvironment environment{"mpi", place && place->local_size ? *place->local_size : ranks.world_size()};
     outcome = run_rank(options, ranks, environment, make_hooks(progress));
   }

@@ -69,6 +69,7 @@ Result<ServeResult> serve_as_driver(const LaunchOptions& options, const KVCacheC
   ServeResult result;
   GatheredOutputs outputs;
   double broadcast_seconds = 0;
+  hooks.started(static_cast<std::int64_t>(workload.items().size()));
   const auto start = Clock::now();
   while (true) {
     const auto schedule_start = Clock::now();

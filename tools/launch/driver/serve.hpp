@@ -35,6 +35,7 @@ struct ServeResult {
 };
 
 struct ServeHooks {
+  std::function<void(std::int64_t)> started;            ///< once, with the number of requests
   std::function<bool()> interrupted;                    ///< asked before every step
   std::function<void(std::int64_t)> requests_finished;  ///< how many since the last call
 };
