@@ -175,7 +175,7 @@ struct AttendBlock {
   KVPOOL_DEVICE float logit(int row, int key, float dot) const {
     if (key < item.begin || key >= item.end || key < lo[row] || key >= hi[row]) return minus_infinity();
     float x = dot * (p.scale * p.k_scale[head]);
-    if (p.soft_cap > 0) x = p.soft_cap * tanhf(x / p.soft_cap);
+    if (p.soft_cap > 0) x = p.soft_cap * tanhf(x * p.inverse_soft_cap);
     if (p.alibi != 0) x += p.slopes[query_head(row)] * static_cast<float>(key - (hi[row] - 1));
     return x * kLog2E;
   }
@@ -274,11 +274,12 @@ struct AttendBlock {
     const std::int64_t base = (static_cast<std::int64_t>(item.slot) * p.num_kv_heads + head) * kRows;
     for (int r = 0; r < block.rows; ++r) {
       const float total = s.sum[r];
+      const float inverse = fast_reciprocal(total);
       const bool empty = s.max[r] == minus_infinity() && total == 0;
       for (int d = thread_index(); d < p.dim_v; d += kThreads) {
         float value = 0;
         for (int g = 0; g < kGroups; ++g) value += joined[(r * kGroups + g) * kWidth + d];
-        p.partials.out[(base + r) * p.dim_v + d] = empty ? 0.0F : value / total;
+        p.partials.out[(base + r) * p.dim_v + d] = empty ? 0.0F : value * inverse;
       }
       if (thread_index() == 0) p.partials.lse[base + r] = empty ? minus_infinity() : (s.max[r] + log2f(total)) * kLn2;
     }

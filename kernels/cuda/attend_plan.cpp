@@ -135,6 +135,7 @@ AttendParams attend_params(const StepInput& step, const AttentionArgs& args) {
   p.window = static_cast<std::int32_t>(step.problem.sliding_window);
   p.scale = logit_scale(args);
   p.soft_cap = args.rules.soft_cap;
+  p.inverse_soft_cap = p.soft_cap > 0 ? 1.0F / p.soft_cap : 0.0F;
   p.alibi = args.rules.alibi_slopes.empty() ? 0 : 1;
   for (std::int64_t h = 0; h < args.kv.num_kv_heads; ++h) p.k_scale[h] = head_scales(args.scales, args.kv, h).k;
   fill_head_lists(step, args.rules.alibi_slopes, p.slopes);

@@ -46,6 +46,9 @@ KVPOOL_DEVICE void copy_async_wait() {
 }
 
 KVPOOL_DEVICE float fast_exp2(float x) { return exp2f(x); }
+/// 1 / x within 1 ulp for the sums of weights that occur here. The exact division calls a subroutine, around which the
+/// compiler spills.
+KVPOOL_DEVICE float fast_reciprocal(float x) { return __fdividef(1.0F, x); }
 
 /// Eight neighbouring numbers in fp32; `from` is aligned to their size.
 KVPOOL_DEVICE void widen8(const Bf16* from, float* to) {

@@ -43,7 +43,7 @@ KVPOOL_DEVICE void merge_block(const MergeParams& p) {
   float total = sink ? part_weight(p.sink_logits[head], top) : 0.0F;
   for (int slot = block.first_slot; slot < block.end_slot; ++slot)
     total += part_weight(p.partials.lse[index(slot)], top);
-  const float factor = empty ? 0.0F : p.v_scale[block_y()] / total;
+  const float factor = empty ? 0.0F : p.v_scale[block_y()] * fast_reciprocal(total);
   for (int d = thread_index(); d < p.dim_v; d += block_threads()) {
     float value = 0;
     for (int slot = block.first_slot; slot < block.end_slot; ++slot) {
@@ -68,10 +68,11 @@ KVPOOL_DEVICE void merge_pair_block(const MergePairParams& p) {
   const float weight_a = empty ? 0.0F : part_weight(lse_a, top);
   const float weight_b = empty ? 0.0F : part_weight(lse_b, top);
   const float total = weight_a + weight_b;
+  const float inverse = fast_reciprocal(total);
   for (int d = thread_index(); d < p.dim; d += block_threads()) {
     float value = 0;
-    if (lse_a != minus_infinity()) value += weight_a / total * p.a[row * p.dim + d];
-    if (lse_b != minus_infinity()) value += weight_b / total * p.b[row * p.dim + d];
+    if (lse_a != minus_infinity()) value += weight_a * inverse * p.a[row * p.dim + d];
+    if (lse_b != minus_infinity()) value += weight_b * inverse * p.b[row * p.dim + d];
     p.out[row * p.dim + d] = value;
   }
   block_barrier();  // lse may be lse_a

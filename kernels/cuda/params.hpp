@@ -70,6 +70,7 @@ struct AttendParams {
   std::int32_t window;  ///< 0: none
   float scale;
   float soft_cap;
+  float inverse_soft_cap;
   std::int32_t alibi;
   float k_scale[kMaxKvHeads];
   float slopes[kMaxQueryHeads];

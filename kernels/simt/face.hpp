@@ -44,6 +44,7 @@ void copy_async_wait() {
 }
 
 inline float fast_exp2(float x) { return exp2f(x); }
+inline float fast_reciprocal(float x) { return 1.0F / x; }
 
 template <class Cache>
 void widen8(const Cache* from, float* to) {
