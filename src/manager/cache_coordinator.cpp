@@ -33,9 +33,11 @@ BlockDemand CacheCoordinator::blocks_to_allocate(const SequenceState& state, con
   BlockDemand sum;
   for (std::size_t g = 0; g < managers_.size(); ++g) {
     const SlotDemand demand = demand_of(*managers_[g], plan);
-    const std::int64_t blocks = managers_[g]->blocks_to_allocate(state.groups[g], demand, hits_of(g, plan));
-    sum.announced += blocks;
-    sum.reserved += std::max<std::int64_t>(blocks, 0) + managers_[g]->blocks_not_announced(state.groups[g], demand);
+    const BlockNeed need = managers_[g]->blocks_to_allocate(state.groups[g], demand, hits_of(g, plan));
+    sum.announced += need.total();
+    sum.reserved += std::max<std::int64_t>(need.fresh, 0) + need.evictable;
+    sum.reserved += managers_[g]->blocks_not_announced(state.groups[g], demand);
+    sum.for_hits += need.evictable;
   }
   return sum;
 }
@@ -64,8 +66,19 @@ std::optional<BlockKey> key_of_hit(const BlockPool& pool, const GroupContext& co
 
 }  // namespace
 
+// Others may have let go of hits since the demand was counted. Those need one block more each, which must
+// not come out of what is set aside for fresh blocks.
+bool CacheCoordinator::pin_one(BlockHandle hit, const BlockKey& key, std::int64_t fresh,
+                               Reservation& reservation) const {
+  if (std::int64_t{reservation.remaining()} > fresh) return pool_.pin(hit, key, reservation);
+  Reservation nothing;
+  if (pool_.pin(hit, key, nothing)) return true;
+  std::optional<Reservation> one_more = pool_.try_reserve(1);
+  return one_more && pool_.pin(hit, key, *one_more);
+}
+
 bool CacheCoordinator::pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
-                                 Reservation& reservation, std::vector<BlockId>& pinned) const {
+                                 std::int64_t fresh, Reservation& reservation, std::vector<BlockId>& pinned) const {
   const SingleTypeManager& manager = *managers_[group];
   const std::span<const BlockHandle> hits = hits_of(group, plan);
   const std::size_t dropped = manager.unneeded_hits(plan.demand.total_computed, hits.size());
@@ -75,21 +88,18 @@ bool CacheCoordinator::pin_group(std::size_t group, const Request& request, cons
     const auto key = key_of_hit(pool_, manager.context(), request.block_hashes(), hit, static_cast<std::int64_t>(i),
                                 plan.demand.local_computed);
     if (!key) return false;
-    if (!pool_.pin(hit, *key, reservation)) {
-      // Others may have let go of the block since the demand was counted: then one more is needed.
-      std::optional<Reservation> one_more = pool_.try_reserve(1);
-      if (!one_more || !pool_.pin(hit, *key, *one_more)) return false;
-    }
+    if (!pin_one(hit, *key, fresh, reservation)) return false;
     pinned.push_back(hit.id);
   }
   return true;
 }
 
-bool CacheCoordinator::pin_hits(const Request& request, const AllocationPlan& plan, Reservation& reservation) const {
+bool CacheCoordinator::pin_hits(const Request& request, const AllocationPlan& plan, std::int64_t fresh,
+                                Reservation& reservation) const {
   if (plan.hits == nullptr) return true;
   std::vector<BlockId> pinned;
   for (std::size_t g = 0; g < managers_.size(); ++g) {
-    if (pin_group(g, request, plan, reservation, pinned)) continue;
+    if (pin_group(g, request, plan, fresh, reservation, pinned)) continue;
     std::reverse(pinned.begin(), pinned.end());
     if (!pinned.empty()) pool_.free_blocks(pinned);
     return false;

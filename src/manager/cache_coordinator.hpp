@@ -33,6 +33,7 @@ struct AllocationPlan {
 struct BlockDemand {
   std::int64_t announced = 0;
   std::int64_t reserved = 0;
+  std::int64_t for_hits = 0;  ///< part of `reserved`: hits that nobody held when they were counted
 
   /// Blocks that must stay free beside the reservation so that both hold: announced + keep_free and
   /// reserved are at most what is free.
@@ -69,9 +70,10 @@ class CacheCoordinator {
 
   [[nodiscard]] BlockDemand blocks_to_allocate(const SequenceState& state, const AllocationPlan& plan) const;
 
-  /// Takes references to all hits, group after group. False: one was recycled since the look-up; all are
-  /// given back.
-  [[nodiscard]] bool pin_hits(const Request& request, const AllocationPlan& plan, Reservation& reservation) const;
+  /// Takes references to all hits, group after group; leaves at least `fresh` blocks of the reservation.
+  /// False: one was recycled since the look-up; all are given back.
+  [[nodiscard]] bool pin_hits(const Request& request, const AllocationPlan& plan, std::int64_t fresh,
+                              Reservation& reservation) const;
 
   /// Tables from pinned hits, then blocks for external tokens. No effect on a sequence that has blocks.
   void allocate_computed_blocks(SequenceState& state, const AllocationPlan& plan, Reservation& reservation);
@@ -100,7 +102,8 @@ class CacheCoordinator {
   [[nodiscard]] SlotDemand demand_of(const SingleTypeManager& manager, const AllocationPlan& plan) const noexcept;
   [[nodiscard]] std::span<const BlockHandle> hits_of(std::size_t group, const AllocationPlan& plan) const noexcept;
   [[nodiscard]] bool pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
-                               Reservation& reservation, std::vector<BlockId>& pinned) const;
+                               std::int64_t fresh, Reservation& reservation, std::vector<BlockId>& pinned) const;
+  [[nodiscard]] bool pin_one(BlockHandle hit, const BlockKey& key, std::int64_t fresh, Reservation& reservation) const;
 
   BlockPool& pool_;
   Managers managers_;

@@ -55,6 +55,14 @@ struct SlotDemand {
   bool apply_admission_cap = false;
 };
 
+/// Blocks that leave the free order when a demand is met.
+struct BlockNeed {
+  std::int64_t fresh = 0;      ///< taken anew; below 0: the group has more than it needs
+  std::int64_t evictable = 0;  ///< hits that nobody holds now
+
+  [[nodiscard]] std::int64_t total() const noexcept { return fresh + evictable; }
+};
+
 /// ceil(a / b) for b > 0.
 [[nodiscard]] constexpr std::int64_t cdiv(std::int64_t a, std::int64_t b) noexcept {
   return a / b + (a % b > 0 ? 1 : 0);

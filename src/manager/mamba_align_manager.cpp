@@ -7,9 +7,9 @@
 
 namespace kvpool {
 
-std::int64_t MambaAlignManager::blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
-                                                   std::span<const BlockHandle> hits) const {
-  if (!hits.empty() && published_this_step(hits.back())) return std::int64_t{pool().num_blocks()} + 1;
+BlockNeed MambaAlignManager::blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
+                                                std::span<const BlockHandle> hits) const {
+  if (!hits.empty() && published_this_step(hits.back())) return {std::int64_t{pool().num_blocks()} + 1, 0};
   const bool partial = state.partial || (!hits.empty() && demand.local_computed % block_size() != 0);
   const std::int64_t copies = partial ? 1 : 0;
   std::int64_t fresh = cdiv(demand.main_tokens, block_size()) + num_speculative_blocks() -
@@ -17,7 +17,7 @@ std::int64_t MambaAlignManager::blocks_to_allocate(const GroupState& state, cons
   if (partial) fresh = std::max<std::int64_t>(fresh, 0) + 1;
   // Only the running state is new (and, the first time, the speculative ones): the rest is null or moves.
   if (fresh > 0) fresh = 1 + copies + (state.allocated ? 0 : num_speculative_blocks());
-  return fresh + evictable_hits(hits);
+  return {fresh, evictable_hits(hits)};
 }
 
 std::int64_t MambaAlignManager::blocks_not_announced(const GroupState& state, const SlotDemand& demand) const {

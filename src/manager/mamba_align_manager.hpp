@@ -10,8 +10,8 @@ class MambaAlignManager final : public MambaManager {
  public:
   using MambaManager::MambaManager;
 
-  [[nodiscard]] std::int64_t blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
-                                                std::span<const BlockHandle> hits) const override;
+  [[nodiscard]] BlockNeed blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
+                                             std::span<const BlockHandle> hits) const override;
   /// The state that a load from outside brings, unless the request goes on inside its block.
   [[nodiscard]] std::int64_t blocks_not_announced(const GroupState& state, const SlotDemand& demand) const override;
   std::vector<BlockId> allocate_new_blocks(GroupState& state, const SlotDemand& demand,

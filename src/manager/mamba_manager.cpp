@@ -45,9 +45,9 @@ void MambaManager::note_published(BlockId block) {
   if (const std::optional<BlockKey> key = pool().primary_key(block)) published_this_step_.insert(*key);
 }
 
-std::int64_t MambaManager::blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
-                                              std::span<const BlockHandle> hits) const {
-  if (!hits.empty() && published_this_step(hits.back())) return std::int64_t{pool().num_blocks()} + 1;
+BlockNeed MambaManager::blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
+                                           std::span<const BlockHandle> hits) const {
+  if (!hits.empty() && published_this_step(hits.back())) return {std::int64_t{pool().num_blocks()} + 1, 0};
   SlotDemand with_speculation = demand;
   with_speculation.tokens += block_size() * num_speculative_blocks_;
   return SingleTypeManager::blocks_to_allocate(state, with_speculation, hits);

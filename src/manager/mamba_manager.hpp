@@ -24,8 +24,8 @@ class MambaManager : public SingleTypeManager {
 
   /// A hit that was published in the current step is not written yet: the demand is then larger than
   /// the pool, so that it waits for the next step.
-  [[nodiscard]] std::int64_t blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
-                                                std::span<const BlockHandle> hits) const override;
+  [[nodiscard]] BlockNeed blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
+                                             std::span<const BlockHandle> hits) const override;
   std::vector<BlockId> allocate_new_blocks(GroupState& state, const SlotDemand& demand,
                                            Reservation& reservation) override;
   void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) override;

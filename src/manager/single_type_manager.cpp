@@ -24,19 +24,19 @@ std::size_t SingleTypeManager::unneeded_hits(std::int64_t computed, std::size_t 
   return std::min(static_cast<std::size_t>(skipped), num_hits);
 }
 
-std::int64_t SingleTypeManager::blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
-                                                   std::span<const BlockHandle> hits) const {
+BlockNeed SingleTypeManager::blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
+                                                std::span<const BlockHandle> hits) const {
   std::int64_t need = cdiv(demand.tokens, block_size());
   if (demand.apply_admission_cap && context_.admission_cap) need = std::min(need, *context_.admission_cap);
   const std::int64_t have = state.length();
-  if (state.tracked()) return std::max<std::int64_t>(need - have, 0);
+  if (state.tracked()) return {std::max<std::int64_t>(need - have, 0), 0};
 
   const std::int64_t skipped = floor_div(skipped_tokens(demand.total_computed), block_size());
   const auto num_hits = static_cast<std::int64_t>(hits.size());
   const std::int64_t fresh = std::max<std::int64_t>(need - std::max(skipped, num_hits + have), 0);
   const std::int64_t dropped = std::clamp<std::int64_t>(skipped - have, 0, num_hits);
   const std::int64_t partial = num_hits > 0 && demand.local_computed % block_size() != 0 ? 1 : 0;
-  return fresh + evictable_hits(hits.subspan(static_cast<std::size_t>(dropped))) + partial;
+  return {fresh + partial, evictable_hits(hits.subspan(static_cast<std::size_t>(dropped)))};
 }
 
 void SingleTypeManager::enter_table(GroupState& state) {

@@ -50,8 +50,8 @@ class SingleTypeManager {
   // --- allocation -----------------------------------------------------------------------------------------
 
   /// Blocks that leave the free order if `demand` is met, hits without references included.
-  [[nodiscard]] virtual std::int64_t blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
-                                                        std::span<const BlockHandle> hits) const;
+  [[nodiscard]] virtual BlockNeed blocks_to_allocate(const GroupState& state, const SlotDemand& demand,
+                                                     std::span<const BlockHandle> hits) const;
 
   /// Blocks that the allocation takes on top of blocks_to_allocate, which speaks as engines expect it.
   [[nodiscard]] virtual std::int64_t blocks_not_announced(const GroupState& /*state*/,

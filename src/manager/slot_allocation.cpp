@@ -110,7 +110,7 @@ AllocatedSlots SlotAllocation::run(SequenceState& state) {
       pool.try_reserve(static_cast<std::uint32_t>(need.reserved), static_cast<std::uint32_t>(keep_free));
   if (!reservation) return result;
 
-  if (!coordinator_.pin_hits(request_, plan, *reservation)) {
+  if (!coordinator_.pin_hits(request_, plan, need.reserved - need.for_hits, *reservation)) {
     result.outcome = AllocateOutcome::prefix_lost;
     return result;
   }

@@ -98,9 +98,9 @@ TEST(SlidingWindow, AnnouncedNeedCountsFreeHitsOnly) {
   for (std::uint32_t i = 0; i < 10; ++i) hits[i] = rules.pool().handle(BlockId{100 + i});
   const GroupState fresh;
   SlotDemand demand{.tokens = 40};
-  EXPECT_EQ(rules.manager().blocks_to_allocate(fresh, demand, hits), 20);
+  EXPECT_EQ(rules.manager().blocks_to_allocate(fresh, demand, hits).total(), 20);
   for (std::size_t i = 0; i < 5; ++i) hits[i] = BlockHandle{};
-  EXPECT_EQ(rules.manager().blocks_to_allocate(fresh, demand, hits), 15);
+  EXPECT_EQ(rules.manager().blocks_to_allocate(fresh, demand, hits).total(), 15);
 }
 
 std::set<std::int64_t> published(Engine& engine, const Running& running, std::uint32_t group) {
