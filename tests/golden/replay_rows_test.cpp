@@ -102,7 +102,9 @@ TEST_P(TraceRows, EqualFieldForField) {
 }
 
 // Sessions go to different threads, which evict from each other; what must hold is what no interleaving may break.
-TEST_P(TraceRows, EightThreadsKeepEveryInvariant) {
+class TraceThreads : public testing::TestWithParam<std::string> {};
+
+TEST_P(TraceThreads, EightThreadsKeepEveryInvariant) {
   const Json rows = read_expected(GetParam())["rows"];
   ReplayOptions options = options_of(rows.front());
   options.threads = 8;
@@ -144,11 +146,17 @@ std::vector<std::string> traces() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, TraceRows, testing::ValuesIn(traces()), [](const auto& tested) {
+const auto kTraceName = [](const testing::TestParamInfo<std::string>& tested) {
   std::string name = tested.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
-});
+};
+
+INSTANTIATE_TEST_SUITE_P(Golden, TraceRows, testing::ValuesIn(traces()), kTraceName);
+INSTANTIATE_TEST_SUITE_P(Golden, TraceThreads,
+                         testing::Values("mooncake-conversation", "agentic-a", "agentic-b", "agentic-c",
+                                         "agent-tokens-a", "azure-conversation-2023"),
+                         kTraceName);
 
 // request,hit_blocks,evictions,blocks_held
 void expect_details(const std::string& trace_name, const std::string& detail, const ReplayOptions& options) {
