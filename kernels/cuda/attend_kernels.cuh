@@ -9,7 +9,8 @@
 namespace kvpool::kernels::gpu {
 
 template <class Cache, int kLanes, int kRows>
-__global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant__ AttendParams params) {
+__global__ void __launch_bounds__(kThreads, kResidentBlocks)
+    attend_kernel(const __grid_constant__ AttendParams params) {
   attend_block<Cache, kLanes, kRows>(params);
 }
 

@@ -6,7 +6,7 @@
 namespace kvpool::kernels::gpu {
 namespace {
 
-__global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ MergeParams params) {
+__global__ void __launch_bounds__(kThreads, 8) merge_kernel(const __grid_constant__ MergeParams params) {
   merge_block(params);
 }
 

@@ -10,6 +10,8 @@ inline constexpr int kMaxKvHeads = 64;
 inline constexpr int kMaxQueryHeads = 256;
 inline constexpr int kThreads = 128;
 inline constexpr int kStages = 3;
+/// Thread blocks a multiprocessor shall have registers for; left alone, the compiler aims at more and spills for it.
+inline constexpr int kResidentBlocks = 3;
 
 enum class ValueType : int { fp32, fp16, bf16 };
 
