@@ -33,6 +33,8 @@ step() {  # step NAME COMMAND...: runs it, remembers how long it took, stops eve
   report+=("$(printf '%-34s %5d s' "$name" $((SECONDS - started)))")
 }
 
+# With ccache a second clone compiles nothing anew: paths below the project count as relative.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
