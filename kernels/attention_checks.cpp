@@ -20,8 +20,7 @@ Status check_sizes(const AttentionProblem& p) {
                                     {"page_size", p.page_size}}) {
     if (value < 1) return refusal(std::string(name) + " is " + std::to_string(value) + "; it must be 1 or more");
   }
-  for (const auto& [name, value] :
-       {std::pair{"sliding_window", p.sliding_window}, {"fixed_split", p.fixed_split}}) {
+  for (const auto& [name, value] : {std::pair{"sliding_window", p.sliding_window}, {"fixed_split", p.fixed_split}}) {
     if (value < 0) return refusal(std::string(name) + " is " + std::to_string(value) + "; it must not be negative");
   }
   if (p.num_query_heads % p.num_kv_heads != 0) {

@@ -81,7 +81,8 @@ TEST(ExecCommand, AnswersAreListed) {
   const std::string script = data("golden/scenarios/08-pool-one-block.jsonl");
   const auto table = run_program({"exec", "--answers", script});
   EXPECT_EQ(table.status, 0);
-  EXPECT_NE(table.out.find("usage                        {\"num_free_blocks\":0,\"usage\":0.0}\n"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("usage                        {\"num_free_blocks\":0,\"usage\":0.0}\n"), std::string::npos)
+      << table.out;
   const auto json = run_program({"exec", "--answers", "--json", script});
   const Json object = Json::parse(json.out);
   EXPECT_EQ(object["answers"].size(), object["ops"].get<std::size_t>());
