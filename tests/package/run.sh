@@ -15,6 +15,13 @@ cmake --build "$work/build" | tail -n 1
 "$work/build/readme_example"
 "$work/build/uses_components"
 
+# the README shows this very program
+python3 - "$here/readme_example.cpp" "$here/../../README.md" <<'CHECK'
+import sys
+example, readme = (open(name).read() for name in sys.argv[1:])
+sys.exit(0 if example.rstrip() in readme else "README.md does not show tests/package/readme_example.cpp as it is")
+CHECK
+
 # every public header compiles alone, with nothing but the installed include folder
 count=0
 while IFS= read -r header; do
