@@ -1,35 +1,40 @@
 #include "kernels/cpu/thread_work.hpp"
 
-#include <tbb/blocked_range.h>
-#include <tbb/info.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
+#include <atomic>
 
-#include <algorithm>
+#include "kernels/cpu/tbb_workers.hpp"
 
 namespace kvpool::kernels {
+namespace {
 
-int thread_count(int max_threads) { return max_threads > 0 ? max_threads : tbb::this_task_arena::max_concurrency(); }
+/// Hands out the numbers 0 .. count - 1. What the workers read and write is ordered by the start and the end of
+/// run_on_workers(); the counter only deals.
+struct Queue {
+  std::int64_t count;
+  const std::function<void(std::int64_t)>& body;
+  std::atomic<std::int64_t> next{0};
+
+  static void work(void* queue) {
+    auto& self = *static_cast<Queue*>(queue);
+    while (true) {
+      const std::int64_t i = self.next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= self.count) return;
+      self.body(i);
+    }
+  }
+};
+
+}  // namespace
+
+int thread_count(int max_threads) { return max_threads > 0 ? max_threads : arena_threads(); }
 
 void parallel_for(std::int64_t count, int max_threads, const std::function<void(std::int64_t)>& body) {
   if (max_threads == 1 || count <= 1) {
     for (std::int64_t i = 0; i < count; ++i) body(i);
     return;
   }
-  const auto spread = [&] {
-    tbb::parallel_for(
-        tbb::blocked_range<std::int64_t>(0, count, 1),
-        [&](const tbb::blocked_range<std::int64_t>& range) {
-          for (std::int64_t i = range.begin(); i != range.end(); ++i) body(i);
-        },
-        tbb::simple_partitioner{});
-  };
-  if (max_threads == 0) {
-    spread();
-  } else {
-    tbb::task_arena arena(std::min(max_threads, tbb::info::default_concurrency()));
-    arena.execute(spread);
-  }
+  Queue queue{count, body};
+  run_on_workers(max_threads, Queue::work, &queue);
 }
 
 }  // namespace kvpool::kernels
