@@ -14,7 +14,7 @@ cmake --build build/demo -j "$(nproc)" --target kvpool | tail -n 1
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 command=(mpirun -n 2 --oversubscribe build/demo/bin/kvpool launch
-         --trace tests/data/traces/mooncake-conversation.kvt.gz --first 60 --tokens-per-id 16
+         --trace tests/data/traces/mooncake-conversation.kvt.gz --first 1500 --tokens-per-id 8
          --schedulers 4 --backend cpu --verify 8)
 echo "+ ${command[*]}"
 exec "${command[@]}"
