@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,19 +21,33 @@ namespace {
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// Memory of one thread; grows to the largest block it has seen and is used again.
-struct Scratch {
-  std::vector<float> q;
-  std::vector<float> scores;
-  std::vector<float> fresh;  ///< states of the split at hand
-  std::vector<float> total;  ///< states of the splits before it
-  std::vector<RowKeys> keys;
+/// Floats that start on a cache line: a vector load must not straddle two. Grows; contents do not survive growing.
+class AlignedFloats {
+ public:
+  void grow(std::int64_t count) {
+    if (count <= size_) return;
+    memory_.reset(static_cast<float*>(::operator new(static_cast<std::size_t>(count) * sizeof(float), kLine)));
+    size_ = count;
+  }
+  [[nodiscard]] float* data() const noexcept { return memory_.get(); }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  struct Free {
+    void operator()(float* memory) const noexcept { ::operator delete(memory, kLine); }
+  };
+  std::unique_ptr<float, Free> memory_;
+  std::int64_t size_ = 0;
 };
 
-template <class T>
-void grow(std::vector<T>& memory, std::int64_t count) {
-  if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
-}
+/// Memory of one thread; grows to the largest block it has seen and is used again.
+struct Scratch {
+  AlignedFloats q;
+  AlignedFloats scores;
+  AlignedFloats fresh;  ///< states of the split at hand
+  AlignedFloats total;  ///< states of the splits before it
+  std::vector<RowKeys> keys;
+};
 
 /// What is the same for every item of one run.
 struct LayerCall {
@@ -63,7 +79,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     if (Status status = check_pages(step_, args); !status) return status;
     const LayerCall call = prepare(args);
     const std::int64_t heads = step_.problem.num_kv_heads;
-    if (work_.cut) partials_.resize(static_cast<std::size_t>(work_.first_slot.back() * heads * slot_floats(call)));
+    if (work_.cut) partials_.grow(work_.first_slot.back() * heads * slot_floats(call));
     const auto items = static_cast<std::int64_t>(work_.items.size());
     parallel_for(items * heads, step_.exec.max_threads,
                  [&](std::int64_t i) { run_item(call, work_.items[static_cast<std::size_t>(i / heads)], i % heads); });
@@ -118,7 +134,8 @@ class CpuPlan final : public AttentionPlan::Impl {
   }
 
   void fill_keys(const LayerCall& call, const RowBlock& block, std::int64_t kv_head, Scratch& scratch) const {
-    grow(scratch.keys, block.rows());
+    if (static_cast<std::int64_t>(scratch.keys.size()) < block.rows())
+      scratch.keys.resize(static_cast<std::size_t>(block.rows()));
     const auto& slopes = call.args.rules.alibi_slopes;
     for (std::int64_t r = 0; r < block.rows(); ++r) {
       const std::int64_t position = step_.position(block.sequence, block.first_query + r / block.heads);
@@ -134,9 +151,9 @@ class CpuPlan final : public AttentionPlan::Impl {
 
   void fill_queries(const LayerCall& call, const RowBlock& block, std::int64_t kv_head, Scratch& scratch) const {
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
-    grow(scratch.q, padded * call.q_stride);
+    scratch.q.grow(padded * call.q_stride);
     const QueryRows& q = call.args.q;
-    std::fill_n(scratch.q.begin(), padded * call.q_stride, 0.0F);
+    std::fill_n(scratch.q.data(), padded * call.q_stride, 0.0F);
     with_compute_type(q.dtype, [&](auto tag) {
       using Query = typename decltype(tag)::type;
       for (std::int64_t r = 0; r < block.rows(); ++r) {
@@ -162,8 +179,8 @@ class CpuPlan final : public AttentionPlan::Impl {
     fill_keys(call, block, kv_head, scratch);
     fill_queries(call, block, kv_head, scratch);
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
-    grow(scratch.scores, padded * kKeyTile);
-    grow(scratch.fresh, RowStates::floats(padded, call.acc_stride));
+    scratch.scores.grow(padded * kKeyTile);
+    scratch.fresh.grow(RowStates::floats(padded, call.acc_stride));
     const RowStates fresh = RowStates::at(scratch.fresh.data(), padded, call.acc_stride);
     RowTask task{};
     task.k = head_rows(args.kv.k, args.kv.dtype, kv_head);
@@ -214,7 +231,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     RowTask task = task_of(call, block, kv_head, scratch);
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
     const RowStates fresh{task.acc, task.max, task.sum, call.acc_stride};
-    grow(scratch.total, RowStates::floats(padded, call.acc_stride));
+    scratch.total.grow(RowStates::floats(padded, call.acc_stride));
     const RowStates total = RowStates::at(scratch.total.data(), padded, call.acc_stride);
     for (std::int64_t split = item.first_split; split < item.end_split; ++split) {
       task.begin = split * work_.split_size;
@@ -236,7 +253,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     const RowBlock& block = work_.blocks[static_cast<std::size_t>(index)];
     fill_keys(call, block, kv_head, scratch);
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
-    grow(scratch.total, RowStates::floats(padded, call.acc_stride));
+    scratch.total.grow(RowStates::floats(padded, call.acc_stride));
     const RowStates total = RowStates::at(scratch.total.data(), padded, call.acc_stride);
     for (std::int64_t split = block.first_split; split < block.end_split; ++split) {
       const std::int64_t at = work_.first_slot[static_cast<std::size_t>(index)] + split - block.first_split;
@@ -293,7 +310,7 @@ class CpuPlan final : public AttentionPlan::Impl {
   const TierKernels* kernels_;
   int threads_;
   WorkPlan work_;
-  std::vector<float> partials_;
+  AlignedFloats partials_;
 };
 
 }  // namespace
