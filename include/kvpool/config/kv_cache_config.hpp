@@ -29,11 +29,11 @@ struct KVCacheTensor {
 
 struct KVCacheConfig {
   std::int64_t num_blocks = 0;  ///< null block included
-  std::vector<KVCacheTensor> tensors;
+  std::vector<KVCacheTensor> tensors = {};
   std::vector<KVCacheGroup> groups;
   /// Sparse retention for window and state groups, in tokens: empty = keep every reachable block,
   /// 0 = boundaries only, r > 0 = additionally one checkpoint per r tokens.
-  std::optional<std::int64_t> prefix_cache_retention_interval;
+  std::optional<std::int64_t> prefix_cache_retention_interval = {};
   bool operator==(const KVCacheConfig&) const = default;
 };
 

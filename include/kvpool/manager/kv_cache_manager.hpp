@@ -24,10 +24,10 @@ namespace kvpool {
 class ResidencyMetrics;
 
 struct KVCacheManagerOptions {
-  std::int64_t max_model_len = 0;                    ///< tokens
-  std::int64_t scheduler_block_size = 0;             ///< tokens; multiple of every group's block size
-  std::int64_t hash_block_size = 0;                  ///< tokens per hash unit; divides scheduler_block_size
-  std::optional<std::int64_t> max_in_flight_tokens;  ///< empty: max_model_len
+  std::int64_t max_model_len = 0;                         ///< tokens
+  std::int64_t scheduler_block_size = 16;                 ///< tokens; multiple of every group's block size
+  std::int64_t hash_block_size = 16;                      ///< tokens per hash unit; divides scheduler_block_size
+  std::optional<std::int64_t> max_in_flight_tokens = {};  ///< empty: max_model_len
   bool enable_caching = true;
   bool use_eagle = false;
   std::int64_t num_prefill_lookahead = 0;
@@ -42,7 +42,7 @@ struct KVCacheManagerOptions {
   /// Collect the ids of new blocks whose old content must be overwritten with zeros before use; whoever
   /// sets it drains them every step with take_new_block_ids().
   bool collect_blocks_to_zero = false;
-  std::shared_ptr<ResidencyMetrics> residency_metrics;  ///< empty: none
+  std::shared_ptr<ResidencyMetrics> residency_metrics = {};  ///< empty: none
 };
 
 /// Block tables of all groups, in order of logical position. Handles are hints until pinned.
@@ -73,6 +73,13 @@ struct AllocateSlots {
   bool full_sequence_must_fit = false;
   std::int64_t reserved_blocks = 0;
   bool has_scheduled_reqs = true;
+
+  /// All tokens of `request` that `hit` does not cover. `hit` must outlive the call that takes this.
+  [[nodiscard]] static AllocateSlots for_rest_of(const Request& request, const PrefixHit& hit) noexcept {
+    return {.num_new_tokens = request.num_tokens() - hit.num_computed_tokens,
+            .num_new_computed_tokens = hit.num_computed_tokens,
+            .new_computed_blocks = &hit.blocks};
+  }
 };
 
 enum class AllocateOutcome {

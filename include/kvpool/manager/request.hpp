@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,22 +51,27 @@ struct RequestOptions {
   std::vector<TokenId> prompt;  ///< not empty
   /// The adapter's identity: hashes depend on it and on nothing else of the adapter. An adapter whose weights can
   /// change under one name needs a version in its name (content_identity.hpp).
-  std::optional<std::string> lora_name;
-  std::optional<std::int64_t> lora_id;  ///< only passed on in events
-  std::optional<std::string> cache_salt;
-  std::vector<MultimodalFeature> mm_features;  ///< sorted by offset, inside the prompt, not overlapping
-  std::optional<PromptEmbeddings> prompt_embeddings;
+  std::optional<std::string> lora_name = {};
+  std::optional<std::int64_t> lora_id = {};  ///< only passed on in events
+  std::optional<std::string> cache_salt = {};
+  std::vector<MultimodalFeature> mm_features = {};  ///< sorted by offset, inside the prompt, not overlapping
+  std::optional<PromptEmbeddings> prompt_embeddings = {};
   /// Look-ups answer 0 (prompt logprobs, pooling over all tokens); own blocks are published all the same.
   bool skip_reading_prefix_cache = false;
   /// Announce the blocks of a hit again at look-up time ("full" report mode).
   bool full_event_report = false;
-  std::optional<std::string> session_id;
+  std::optional<std::string> session_id = {};
 };
 
 /// Turns tokens into hashes of `hash_block_size` tokens each. Shared by all requests of one engine.
 struct RequestHashing {
   BlockHasher hasher;
   std::int64_t hash_block_size = 16;  ///< tokens per hash unit
+
+  /// What all requests of an engine share. `seed`: as for BlockHasher.
+  [[nodiscard]] static std::shared_ptr<const RequestHashing> shared(HashAlgorithm algorithm, std::string_view seed) {
+    return std::make_shared<const RequestHashing>(RequestHashing{BlockHasher(algorithm, seed)});
+  }
 };
 
 /// One request. Not thread-safe: one scheduler thread at a time.
