@@ -187,6 +187,7 @@ class BasicBlockPool {
   Protocol protocol_;
   PrefixIndex<Atom> index_;
   std::vector<std::unique_ptr<Shard>> shards_;
+  static_assert(std::atomic<Fences*>::is_always_lock_free && std::atomic<Secondaries*>::is_always_lock_free);
   Atom<Fences*> fences_{nullptr};
   Atom<Secondaries*> secondaries_{nullptr};
   Capacity<Atom> capacity_;

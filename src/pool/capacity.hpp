@@ -37,4 +37,6 @@ class Capacity {
   alignas(kCacheLineBytes) Atom<std::uint64_t> free_;
 };
 
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
 }  // namespace kvpool

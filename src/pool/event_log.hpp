@@ -83,6 +83,7 @@ class EventLog {
     }
   }
 
+  static_assert(std::atomic<Node*>::is_always_lock_free);
   Atom<Node*> head_{nullptr};
 };
 

@@ -49,6 +49,7 @@ PoolLayout PoolLayout::of(const BlockPoolOptions& options) {
 
 std::uint16_t next_pool_number() noexcept {
   static std::atomic<std::uint16_t> counter{0};
+  static_assert(std::atomic<std::uint16_t>::is_always_lock_free);
   return counter.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -122,10 +122,10 @@ class SecondaryKeys {
   }
 
   /// Takes the whole list of a block, which belongs to the caller from then on; newest first, linked by
-  /// next(). Wait-free.
+  /// next(). Always an exchange, also of an empty list: who ends a registration and then detaches, and who
+  /// links a record and then looks whether the registration has ended, must not miss each other. Wait-free.
   [[nodiscard]] std::uint32_t detach(std::uint32_t block) noexcept {
-    if (heads_[block].load(std::memory_order_acquire) == kNone) return kNone;  // [K3]
-    return heads_[block].exchange(kNone, std::memory_order_acq_rel);           // [K3]
+    return heads_[block].exchange(kNone, std::memory_order_acq_rel);  // [K3]
   }
   [[nodiscard]] std::uint32_t first(std::uint32_t block) const noexcept {
     return heads_[block].load(std::memory_order_acquire);  // [K3]
@@ -169,6 +169,8 @@ class SecondaryKeys {
     return (((top >> 32U) + 1U) << 32U) | number;
   }
 
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free &&
+                std::atomic<Chunk*>::is_always_lock_free);
   AlignedArray<Atom<std::uint32_t>> heads_;
   std::array<Atom<Chunk*>, kChunks> chunks_{};
   Atom<std::uint32_t> used_{0};

@@ -36,6 +36,7 @@ class alignas(kCacheLineBytes) ShardCounters {
     return i;
   }
 
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   Atom<std::uint64_t> values_[kFields]{};
 };
 

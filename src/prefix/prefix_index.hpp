@@ -170,4 +170,6 @@ class PrefixIndex {
   AlignedArray<Bucket> buckets_;
 };
 
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
 }  // namespace kvpool

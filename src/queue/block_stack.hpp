@@ -97,4 +97,7 @@ class BlockStack {
   Atom<std::uint32_t> count_{0};
 };
 
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
 }  // namespace kvpool

@@ -93,7 +93,8 @@ class FenceQueue {
   /// Calls unfence(block, ticket) for every block whose fence has passed, wherever it stands. O(blocks).
   template <class Unfence>
   void walk(Protocol& protocol, Unfence&& unfence) {
-    needs_walk_.store(0, std::memory_order_release);  // [F4] before the words are read
+    // An exchange, since a plain store could pass the reads below and wipe out what they have missed.
+    static_cast<void>(needs_walk_.exchange(0, std::memory_order_acq_rel));  // [F4] before the words are read
     bool left = false;
     for (std::uint32_t block = 1; block < protocol.size(); ++block) {
       const BlockState seen = protocol.state(block);
@@ -118,10 +119,11 @@ class FenceQueue {
   }
 
   void settle(Protocol& protocol, std::uint64_t position, std::uint32_t block) noexcept {
-    if (fences_[block].load(std::memory_order_acquire) < latest_.load(std::memory_order_acquire)) {  // [F2] [F3]
-      needs_walk_.store(1, std::memory_order_release);  // [F4] it may stand behind a later fence
-    }
     for (;;) {
+      // Asked for each position: while a consumer kills one, others with later fences may take the next.
+      if (fences_[block].load(std::memory_order_acquire) < latest_.load(std::memory_order_acquire)) {  // [F2] [F3]
+        needs_walk_.store(1, std::memory_order_release);  // [F4] it may stand behind a later fence
+      }
       const PutOutcome outcome = ring_.put(position, block);
       if (outcome == PutOutcome::ok) return;
       if (outcome == PutOutcome::full) {
@@ -144,5 +146,8 @@ class FenceQueue {
   Atom<std::uint64_t> latest_{0};
   Atom<std::uint32_t> needs_walk_{0};
 };
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 }  // namespace kvpool

@@ -158,4 +158,6 @@ class OrderRing {
   alignas(kCacheLineBytes) Atom<std::uint64_t> tail_;
 };
 
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
 }  // namespace kvpool

@@ -243,4 +243,6 @@ class ShardOrder {
   std::array<Ring, TicketCodec::kRingsPerShard> rings_;
 };
 
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
 }  // namespace kvpool

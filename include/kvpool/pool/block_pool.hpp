@@ -1,7 +1,7 @@
 // BlockPool: which physical blocks are referenced, which hold reusable content, which is recycled next.
 //
-// Many threads may call everything below at the same time; none of it takes a lock. Calls that exclude
-// others say so. A thread that is suspended inside a call delays nobody.
+// Many threads may call everything below at the same time; none of it takes a lock. Calls that exclude others
+// say so. A thread suspended inside a call, at any instruction and for any time, delays nobody (docs/protocol.md).
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class [[nodiscard]] Reservation {
 
   [[nodiscard]] std::uint32_t remaining() const noexcept { return remaining_; }
 
-  /// Gives `count` blocks back to everybody. Precondition: count <= remaining().
+  /// Gives `count` blocks back to everybody. Precondition: count <= remaining(). Wait-free, O(1).
   void give_back(std::uint32_t count) noexcept;
 
  private:
@@ -96,7 +96,7 @@ class BlockPool {
   /// Precondition: out.size() <= reservation.remaining(). Lock-free, O(out.size()).
   void allocate(Reservation& reservation, std::span<BlockId> out);
 
-  /// try_reserve and allocate in one: all or nothing. False: fewer than out.size() blocks are free.
+  /// try_reserve and allocate in one: all or nothing. False: fewer than out.size() are free. Lock-free.
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
 
   /// Adds a reference to each block. The caller knows that none of them is recycled meanwhile (it holds
@@ -124,7 +124,7 @@ class BlockPool {
   /// value >= fence. A fence that has passed already is no fence. Lock-free.
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
 
-  /// free_blocks with the check of generation and pool: errors stale_handle and foreign_handle besides.
+  /// free_blocks with a check of generation and pool: stale_handle and foreign_handle besides. Lock-free.
   bool free_blocks(std::span<const BlockHandle> blocks);
 
   /// Announces that all work up to step `value` is done. Values only grow; a smaller one changes nothing.
@@ -139,10 +139,10 @@ class BlockPool {
   [[nodiscard]] std::optional<BlockHandle> find(const BlockKey& key) const;
 
   /// Length of the longest prefix of `chain` whose elements all have a block, at most out.size();
-  /// writes their handles to `out`. Same answers as find() one by one, with the memory latency hidden.
+  /// writes their handles to `out`. Answers as find() one by one, memory latency hidden. Wait-free.
   [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
 
-  /// Starts loading what find(key) will need.
+  /// Starts loading what find(key) will need. Wait-free, O(1).
   void prefetch(const BlockKey& key) const noexcept;
 
   /// Makes a referenced block answer for `key`, whose prefix is `covered_tokens` long. A block without a
@@ -157,7 +157,7 @@ class BlockPool {
   /// there was one. References and place in the order stay. Lock-free.
   bool unpublish(BlockId block);
 
-  /// unpublish for each, in the order given. Errors: unknown_block, reported, others proceed, false.
+  /// unpublish for each, in order. Errors: unknown_block, reported, others proceed, false. Lock-free.
   bool evict_blocks(std::span<const BlockId> blocks);
 
   /// Re-points all keys of `source` to `target`, which has none; announces nothing. Both referenced by
@@ -169,28 +169,28 @@ class BlockPool {
   /// `num_permanent` blocks may be referenced: those that a manager holds for ever (attention sinks).
   [[nodiscard]] bool reset_prefix_cache(std::uint32_t num_permanent = 0);
 
-  /// Primary key of the block; empty when it has none. Exact while the caller holds a reference.
+  /// Primary key of the block; empty: none. Exact while the caller holds a reference. Wait-free, O(1).
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
-  /// Prefix length of the primary key in tokens, 0 when it has none.
+  /// Prefix length of the primary key in tokens, 0 when it has none. Wait-free, O(1).
   [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
-  /// Whether `key` is among the keys of `block`.
+  /// Whether `key` is among the keys of `block`. Wait-free, O(1).
   [[nodiscard]] bool has_key(BlockId block, const BlockKey& key) const;
 
-  /// True when nobody else can see the block: one reference, no primary key, not the null block.
+  /// Nobody else can see the block: one reference, no primary key, not the null block. Wait-free, O(1).
   [[nodiscard]] bool is_block_writable(BlockId block) const noexcept;
 
-  [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;
-  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;
+  [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;  ///< Wait-free, O(1).
+  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;       ///< Of its current life. Wait-free, O(1).
 
   // --- events -----------------------------------------------------------------------------------------
 
   /// Appends to the pool's one event order; no effect with events off. Lock-free.
   void append_event(KVEvent event);
 
-  /// Takes everything announced so far, oldest first. One caller at a time.
+  /// Takes everything announced so far, oldest first. One caller at a time. Lock-free.
   [[nodiscard]] std::vector<KVEvent> take_events();
 
-  // --- inspection (exclude others: call alone) ----------------------------------------------------------
+  // --- inspection: excludes others, call it alone ---------------------------------------------------------
 
   [[nodiscard]] BlockSnapshot snapshot(BlockId block) const;
 
