@@ -1,90 +1,14 @@
-// Memory orders of the shipped parts under Relacy, two or three threads each. Every kernel runs twice: as shipped,
-// where nothing may be found, and with all orders relaxed, where something must be.
+// Memory orders of the shipped parts under Relacy, two or three threads each. Every kernel runs as shipped, where
+// nothing may be found, and with releases, acquires or both planted as relaxed, where something must be.
 #include <cstdio>
-#include <memory>
 #include <string>
 
-#include "tests/model/relacy/relacy_atomic.hpp"
-
-#include "block/block_protocol.hpp"
-#include "queue/block_stack.hpp"
-#include "queue/order_ring.hpp"
+#include "tests/model/relacy/content_kernels.hpp"
+#include "tests/model/relacy/hand_over_kernels.hpp"
+#include "tests/model/relacy/order_kernels.hpp"
 
 namespace kvpool::model {
 namespace {
-
-/// Each thread pops a block, writes what only its owner may write, and pushes the block back.
-template <template <class> class Atom>
-struct StackKernel : rl::test_suite<StackKernel<Atom>, 2> {
-  std::unique_ptr<BlockProtocol<Atom>> protocol;
-  std::unique_ptr<BlockStack<Atom>> stack;
-  rl::var<int> content[3];
-
-  void before() {
-    protocol = std::make_unique<BlockProtocol<Atom>>(3);
-    stack = std::make_unique<BlockStack<Atom>>();
-    typename BlockStack<Atom>::Chain chain;
-    chain.append(*protocol, 1);
-    chain.append(*protocol, 2);
-    stack->push(*protocol, chain);
-    content[1]($) = 0;
-    content[2]($) = 0;
-  }
-  void thread(unsigned index) {
-    for (int round = 0; round < 2; ++round) {
-      std::uint32_t block = 0;
-      if (stack->pop(*protocol, {&block, 1}) == 0) continue;
-      content[block]($) = static_cast<int>(index);
-      RL_ASSERT(content[block]($) == static_cast<int>(index));
-      typename BlockStack<Atom>::Chain chain;
-      chain.append(*protocol, block);
-      stack->push(*protocol, chain);
-    }
-  }
-  void after() {
-    std::uint32_t blocks[3] = {};
-    RL_ASSERT(stack->pop(*protocol, blocks) == 2);
-    RL_ASSERT(blocks[0] + blocks[1] == 3 && blocks[0] != blocks[1]);
-    stack.reset();
-    protocol.reset();
-  }
-};
-
-/// One producer writes content and puts the block; two consumers take: one of them at most gets it, with the content.
-template <template <class> class Atom>
-struct RingKernel : rl::test_suite<RingKernel<Atom>, 3> {
-  std::unique_ptr<OrderRing<Atom>> ring;
-  rl::var<int> content[4];
-  rl::atomic<int> takers[4];
-
-  void before() {
-    ring = std::make_unique<OrderRing<Atom>>(2);
-    for (int i = 0; i < 4; ++i) {
-      content[i]($) = 0;
-      takers[i]($).store(0, rl::mo_relaxed);
-    }
-  }
-  void thread(unsigned index) {
-    if (index == 0) {
-      for (std::uint32_t block = 1; block <= 2; ++block) {
-        content[block]($) = static_cast<int>(block);
-        for (;;) {
-          const PutOutcome outcome = ring->put(ring->take_positions(1), block);
-          if (outcome != PutOutcome::killed) break;
-        }
-      }
-      return;
-    }
-    for (int round = 0; round < 2; ++round) {
-      RingEntry entry;
-      std::uint32_t killed = 0;
-      if (ring->take({&entry, 1}, killed) == 0 || entry.block == 0) continue;
-      RL_ASSERT(content[entry.block]($) == static_cast<int>(entry.block));
-      RL_ASSERT(takers[entry.block]($).fetch_add(1, rl::mo_relaxed) == 0);
-    }
-  }
-  void after() { ring.reset(); }
-};
 
 struct Verdict {
   bool clean;
@@ -92,7 +16,8 @@ struct Verdict {
 };
 
 template <class Kernel>
-Verdict check(unsigned long iterations) {
+Verdict check(unsigned long iterations, Weakened orders) {
+  weakened = orders;
   rl::test_params params;
   params.iteration_count = iterations;
   params.search_type = rl::random_scheduler_type;
@@ -100,24 +25,40 @@ Verdict check(unsigned long iterations) {
   params.progress_stream = &quiet;
   params.output_stream = &quiet;
   const bool clean = rl::simulate<Kernel>(params);
-  return {clean, rl::test_result_str(params.test_result)};
+  return {clean, clean ? "clean" : rl::test_result_str(params.test_result)};
 }
 
-template <template <template <class> class> class Kernel>
-bool check_both(const char* name, unsigned long iterations) {
-  const Verdict shipped = check<Kernel<RelacyAtomic>>(iterations);
-  const Verdict weak = check<Kernel<WeakRelacyAtomic>>(iterations);
-  std::printf("%-8s %lu executions: as shipped %s; all relaxed: %s\n", name, iterations,
-              shipped.clean ? "clean" : shipped.what.c_str(), weak.clean ? "NOT FOUND" : weak.what.c_str());
-  return shipped.clean && !weak.clean;
+/// Runs one kernel as shipped and with weakened orders.
+template <class Kernel>
+bool check_all(const char* name, unsigned long iterations) {
+  const Verdict shipped = check<Kernel>(iterations, Weakened::nothing);
+  const Verdict releases = check<Kernel>(iterations, Weakened::releases);
+  const Verdict acquires = check<Kernel>(iterations, Weakened::acquires);
+  const Verdict all = check<Kernel>(iterations, Weakened::all);
+  const bool right = shipped.clean && !releases.clean && !acquires.clean && !all.clean;
+  std::printf("%-12s %lu executions: as shipped: %s; releases relaxed: %s; acquires relaxed: %s; all relaxed: %s%s\n",
+              name, iterations, shipped.what.c_str(), releases.what.c_str(), acquires.what.c_str(), all.what.c_str(),
+              right ? "" : "  WRONG");
+  std::fflush(stdout);
+  return right;
 }
 
 }  // namespace
 }  // namespace kvpool::model
 
 int main(int argc, char** argv) {
+  using namespace kvpool::model;
   const unsigned long iterations = argc > 1 ? std::stoul(argv[1]) : 20000;
-  bool ok = kvpool::model::check_both<kvpool::model::StackKernel>("stack", iterations);
-  ok &= kvpool::model::check_both<kvpool::model::RingKernel>("ring", iterations);
+  bool ok = check_all<StackKernel>("stack", iterations);
+  ok &= check_all<TagKernel>("stack tag", iterations);
+  ok &= check_all<RingKernel>("put and take", iterations);
+  ok &= check_all<MoveKernel>("move", iterations);
+  ok &= check_all<PublishKernel>("publish", iterations);
+  ok &= check_all<SharedKernel>("shared", iterations);
+  ok &= check_all<OverflowKernel>("overflow", iterations);
+  ok &= check_all<CreditKernel>("credit", iterations);
+  ok &= check_all<LateDeviceKernel>("late device", iterations);
+  ok &= check_all<SecondaryKernel>("second key", iterations / 4);
+  ok &= check_all<WalkKernel>("fence walk", iterations);
   return ok ? 0 : 1;
 }

@@ -25,14 +25,22 @@
 
 namespace kvpool::model {
 
-/// `Weaken` turns every order into relaxed: the checks below must then find something.
-template <class T, bool Weaken>
-class BasicRelacyAtomic {
+/// What is taken away from the orders that the code asks for: a kernel must fail with each but the first.
+enum class Weakened {
+  nothing,
+  releases,  ///< nothing that is written is handed over
+  acquires,  ///< nothing that is read is taken over
+  all,
+};
+inline Weakened weakened = Weakened::nothing;  ///< for the simulations that follow
+
+template <class T>
+class RelacyAtomic {
  public:
-  BasicRelacyAtomic() : BasicRelacyAtomic(T{}) {}
-  BasicRelacyAtomic(T value) { value_.store(value, rl::mo_relaxed, here()); }  // NOLINT(google-explicit-constructor)
-  BasicRelacyAtomic(const BasicRelacyAtomic&) = delete;
-  BasicRelacyAtomic& operator=(const BasicRelacyAtomic&) = delete;
+  RelacyAtomic() : RelacyAtomic(T{}) {}
+  RelacyAtomic(T value) { value_.store(value, rl::mo_relaxed, here()); }  // NOLINT(google-explicit-constructor)
+  RelacyAtomic(const RelacyAtomic&) = delete;
+  RelacyAtomic& operator=(const RelacyAtomic&) = delete;
 
   T load(std::memory_order order) const { return value_.load(relacy(order), here()); }
   void store(T value, std::memory_order order) { value_.store(value, relacy(order), here()); }
@@ -57,24 +65,22 @@ class BasicRelacyAtomic {
  private:
   static rl::debug_info here() { return rl::debug_info("atomic", "kvpool", 0); }
   static rl::memory_order relacy(std::memory_order order) {
-    if (Weaken) return rl::mo_relaxed;
+    const bool releases = weakened == Weakened::nothing || weakened == Weakened::acquires;
+    const bool acquires = weakened == Weakened::nothing || weakened == Weakened::releases;
     switch (order) {
-      case std::memory_order_relaxed: return rl::mo_relaxed;
-      case std::memory_order_consume: return rl::mo_acquire;
-      case std::memory_order_acquire: return rl::mo_acquire;
-      case std::memory_order_release: return rl::mo_release;
-      case std::memory_order_acq_rel: return rl::mo_acq_rel;
-      case std::memory_order_seq_cst: return rl::mo_seq_cst;
+      case std::memory_order_relaxed: break;
+      case std::memory_order_consume:
+      case std::memory_order_acquire: return acquires ? rl::mo_acquire : rl::mo_relaxed;
+      case std::memory_order_release: return releases ? rl::mo_release : rl::mo_relaxed;
+      case std::memory_order_acq_rel:
+      case std::memory_order_seq_cst:  // is not used by the shipped code, and not granted to it
+        if (releases && acquires) return rl::mo_acq_rel;
+        return releases ? rl::mo_release : acquires ? rl::mo_acquire : rl::mo_relaxed;
     }
-    return rl::mo_seq_cst;
+    return rl::mo_relaxed;
   }
 
   rl::atomic<T> value_;
 };
-
-template <class T>
-using RelacyAtomic = BasicRelacyAtomic<T, false>;
-template <class T>
-using WeakRelacyAtomic = BasicRelacyAtomic<T, true>;
 
 }  // namespace kvpool::model
