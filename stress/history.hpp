@@ -11,6 +11,7 @@ namespace kvpool::stress {
 enum class Action : std::uint8_t {
   claim,      ///< part of an allocation: the block had no reference, its content is gone
   pin,        ///< the block carried `key` and got a reference
+  touch,      ///< the block got a reference, whatever it carried
   publish,    ///< a referenced block without content got `key`
   release,    ///< one reference less
   unpublish,  ///< content removed; `key` is 1 if there was some, else 0
@@ -52,17 +53,41 @@ struct Withheld {
   Moment until = 0;
 };
 
+enum class CallKind : std::uint8_t {
+  allocate,       ///< `done`: `blocks` were handed out; else refused, and `count` says how many were asked for
+  pin,            ///< `done`: `blocks[0]` answered for `key` and got a reference; else a miss
+  touch,          ///< `done`: one reference more for each of `blocks`
+  publish,        ///< `done`: `blocks[0]`, referenced and without content, answers for `key`
+  release,        ///< one reference less for each of `blocks`, which wait for `fence` (0: for none)
+  unpublish,      ///< `done`: `blocks[0]` had content, which is gone
+  advance_fence,  ///< steps up to `fence` are over
+};
+
+/// The same calls undivided, for the question whether a history is linearizable with every call at one moment.
+struct WholeCall {
+  CallKind kind = CallKind::allocate;
+  bool done = false;
+  std::uint32_t count = 0;
+  std::uint32_t key = 0;
+  std::uint64_t fence = 0;
+  std::vector<std::uint32_t> blocks{};
+  Moment invoked = 0;
+  Moment returned = 0;
+};
+
 struct History {
   std::vector<BlockAction> actions{};
   std::vector<Miss> misses{};
   std::vector<Allocation> allocations{};
   std::vector<Withheld> withheld{};
+  std::vector<WholeCall> calls{};
 
   void append(const History& other) {
     actions.insert(actions.end(), other.actions.begin(), other.actions.end());
     misses.insert(misses.end(), other.misses.begin(), other.misses.end());
     allocations.insert(allocations.end(), other.allocations.begin(), other.allocations.end());
     withheld.insert(withheld.end(), other.withheld.begin(), other.withheld.end());
+    calls.insert(calls.end(), other.calls.begin(), other.calls.end());
   }
 };
 

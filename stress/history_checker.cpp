@@ -25,6 +25,7 @@ std::optional<BlockModel> apply(BlockModel state, const BlockAction& call) {
       if (state.key != call.key) return std::nullopt;
       ++state.references;
       return state;
+    case Action::touch: ++state.references; return state;
     case Action::publish:
       if (state.references == 0 || state.key != 0) return std::nullopt;
       state.key = call.key;
@@ -127,7 +128,8 @@ class CapacityBound {
       by_block[call.block].push_back(call);
       // What a call in progress names counts on its own: a pin reserves the unit it may need, and a block that is
       // pinned between "no reference" and the credit of its release borrows a unit until that release returns.
-      if (call.action == Action::pin || call.action == Action::release) add(call.invoked, call.returned, 1);
+      const bool takes = call.action == Action::pin || call.action == Action::touch;
+      if (takes || call.action == Action::release) add(call.invoked, call.returned, 1);
     }
     for (auto& [block, calls] : by_block) note_block(calls);
     for (const Allocation& allocation : history.allocations)
@@ -158,7 +160,7 @@ class CapacityBound {
     Moment since = 0;
     Moment until = 0;
     for (const BlockAction& call : calls) {
-      if (call.action == Action::claim || call.action == Action::pin) {
+      if (call.action == Action::claim || call.action == Action::pin || call.action == Action::touch) {
         if (references++ == 0) since = call.invoked;
       } else if (call.action == Action::release) {
         --references;
@@ -229,7 +231,7 @@ void check_refusals(const History& history, std::uint32_t usable, HistoryVerdict
 }  // namespace
 
 std::string describe(const BlockAction& action) {
-  static constexpr const char* kNames[] = {"claim", "pin", "publish", "release", "unpublish"};
+  static constexpr const char* kNames[] = {"claim", "pin", "touch", "publish", "release", "unpublish"};
   std::string text = "[" + std::to_string(action.invoked) + "," + std::to_string(action.returned) + "] thread " +
                      std::to_string(action.thread) + " " + kNames[static_cast<int>(action.action)] + " block " +
                      std::to_string(action.block);

@@ -75,10 +75,11 @@ StallReport Staller::run(double seconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (!quiet_rates.empty()) {
-    std::nth_element(quiet_rates.begin(), quiet_rates.begin() + static_cast<std::ptrdiff_t>(quiet_rates.size() / 2),
-                     quiet_rates.end());
+    std::sort(quiet_rates.begin(), quiet_rates.end());
+    std::sort(stall_rates.begin(), stall_rates.end());
     const double median = quiet_rates[quiet_rates.size() / 2];
-    report.slowest_rate_ratio = *std::min_element(stall_rates.begin(), stall_rates.end()) / median;
+    report.slowest_rate_ratio = stall_rates.front() / median;
+    report.median_rate_ratio = stall_rates[stall_rates.size() / 2] / median;
   }
   return report;
 }
@@ -86,8 +87,9 @@ StallReport Staller::run(double seconds) {
 std::string to_text(const StallReport& report) {
   std::string text = "stalls " + std::to_string(report.stalls) + ", inside the pool " +
                      std::to_string(report.inside_pool) + ", frozen " + std::to_string(report.frozen) +
-                     ", slowest rate / quiet median " + std::to_string(report.slowest_rate_ratio) +
-                     "\nfewest operations of the others in one stall:";
+                     ", rate of the others / median without stalls: slowest " +
+                     std::to_string(report.slowest_rate_ratio) + ", median " +
+                     std::to_string(report.median_rate_ratio) + "\nfewest operations of the others in one stall:";
   for (std::size_t i = 0; i < kOperations; ++i) {
     text += " " + std::string(kOperationNames[i]) + " " + std::to_string(report.fewest[i]);
   }

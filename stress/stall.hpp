@@ -19,6 +19,7 @@ struct StallReport {
   std::uint64_t inside_pool = 0;                    ///< the suspended thread was in the middle of a pool call
   std::uint64_t frozen = 0;                         ///< stalls during which the others completed nothing at all
   double slowest_rate_ratio = 0.0;                  ///< slowest stall's rate of the others / median rate without stall
+  double median_rate_ratio = 0.0;                   ///< the same for the median stall
   std::array<std::uint64_t, kOperations> fewest{};  ///< operations of the others in the poorest stall, by kind
 };
 

@@ -1,0 +1,141 @@
+#include "stress/strict_checker.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace kvpool::stress {
+namespace {
+
+/// The whole pool as the sequential specification sees it.
+struct PoolModel {
+  struct Block {
+    std::uint32_t references = 0;
+    std::uint32_t key = 0;
+    std::uint64_t fence = 0;
+    friend auto operator<=>(const Block&, const Block&) = default;
+  };
+  std::vector<Block> blocks;  // number 0 is the null block
+  std::uint64_t passed = 0;
+  friend auto operator<=>(const PoolModel&, const PoolModel&) = default;
+
+  [[nodiscard]] bool is_free(const Block& block) const { return block.references == 0 && block.fence <= passed; }
+  [[nodiscard]] std::size_t num_free() const {
+    return static_cast<std::size_t>(
+        std::count_if(blocks.begin() + 1, blocks.end(), [this](const Block& block) { return is_free(block); }));
+  }
+  [[nodiscard]] bool has_key(std::uint32_t key) const {
+    return std::any_of(blocks.begin(), blocks.end(), [key](const Block& block) { return block.key == key; });
+  }
+};
+
+/// Does what the call says it did; false: it cannot have.
+bool apply(PoolModel& pool, const WholeCall& call) {
+  switch (call.kind) {
+    case CallKind::allocate:
+      if (!call.done) return pool.num_free() < call.count;
+      for (const std::uint32_t number : call.blocks) {
+        if (!pool.is_free(pool.blocks[number])) return false;
+        pool.blocks[number].references = 1;
+        pool.blocks[number].key = 0;
+      }
+      return true;
+    case CallKind::pin:
+      if (!call.done) return !pool.has_key(call.key);
+      if (pool.blocks[call.blocks[0]].key != call.key) return false;
+      ++pool.blocks[call.blocks[0]].references;
+      return true;
+    case CallKind::touch:
+      if (!call.done) return false;  // nothing here makes it fail
+      for (const std::uint32_t number : call.blocks) ++pool.blocks[number].references;
+      return true;
+    case CallKind::publish: {
+      PoolModel::Block& block = pool.blocks[call.blocks[0]];
+      if (block.references == 0 || block.key != 0) return !call.done;
+      if (call.done) block.key = call.key;
+      return call.done;
+    }
+    case CallKind::release:
+      for (const std::uint32_t number : call.blocks) {
+        PoolModel::Block& block = pool.blocks[number];
+        if (block.references == 0) return false;
+        --block.references;
+        block.fence = std::max(block.fence, call.fence);
+      }
+      return true;
+    case CallKind::unpublish: {
+      PoolModel::Block& block = pool.blocks[call.blocks[0]];
+      if (call.done != (block.key != 0)) return false;
+      block.key = 0;
+      return true;
+    }
+    case CallKind::advance_fence: pool.passed = std::max(pool.passed, call.fence); return true;
+  }
+  return false;
+}
+
+using States = std::set<PoolModel>;
+
+/// All states that some legal order of one segment's calls can end in.
+class StrictSearch {
+ public:
+  explicit StrictSearch(const std::vector<WholeCall>& calls) : calls_(calls) {}
+
+  States run(const States& starts) {
+    for (const PoolModel& start : starts) visit(0, start);
+    return std::move(ends_);
+  }
+
+ private:
+  void visit(std::uint64_t done, const PoolModel& state) {
+    if (!seen_.insert({done, state}).second) return;
+    const std::uint64_t all = calls_.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << calls_.size()) - 1;
+    if (done == all) {
+      ends_.insert(state);
+      return;
+    }
+    Moment first_return = ~Moment{0};
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if ((done >> i & 1U) == 0) first_return = std::min(first_return, calls_[i].returned);
+    }
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if ((done >> i & 1U) != 0 || calls_[i].invoked > first_return) continue;
+      PoolModel next = state;
+      if (apply(next, calls_[i])) visit(done | (std::uint64_t{1} << i), next);
+    }
+  }
+
+  const std::vector<WholeCall>& calls_;
+  std::set<std::pair<std::uint64_t, PoolModel>> seen_;
+  States ends_;
+};
+
+}  // namespace
+
+Strictness check_strictly(const History& history, std::uint32_t usable_blocks) {
+  std::vector<WholeCall> calls = history.calls;
+  std::sort(calls.begin(), calls.end(), [](const WholeCall& a, const WholeCall& b) { return a.invoked < b.invoked; });
+  PoolModel fresh;
+  fresh.blocks.resize(std::size_t{usable_blocks} + 1);
+  States states{fresh};
+  // Calls that overlap with nothing before them begin a new segment: whatever came before is over.
+  for (std::size_t begin = 0; begin < calls.size();) {
+    Moment open_until = calls[begin].returned;
+    std::size_t end = begin + 1;
+    while (end < calls.size() && calls[end].invoked < open_until) {
+      open_until = std::max(open_until, calls[end].returned);
+      ++end;
+    }
+    if (end - begin > 64) return Strictness::undecided;
+    const std::vector<WholeCall> segment(calls.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         calls.begin() + static_cast<std::ptrdiff_t>(end));
+    states = StrictSearch(segment).run(states);
+    if (states.empty()) return Strictness::not_linearizable;
+    begin = end;
+  }
+  return Strictness::linearizable;
+}
+
+}  // namespace kvpool::stress
