@@ -1,5 +1,6 @@
 #include "kvpool/kernels/paged_attention.hpp"
 
+#include <string>
 #include <utility>
 
 #include "kernels/plan_impl.hpp"
@@ -7,13 +8,33 @@
 namespace kvpool::kernels {
 namespace {
 
-PlanResult make_plan_of(Backend backend, StepInput step) {
-  switch (backend) {
+Error refusal(std::string message) { return {ErrorCode::invalid_argument, std::move(message)}; }
+
+PlanResult make_plan_of(StepInput step, const PlanCapacity& capacity) {
+  switch (step.exec.backend) {
     case Backend::reference: return make_reference_plan(std::move(step));
     case Backend::cpu: return make_cpu_plan(std::move(step));
-    case Backend::cuda: return make_cuda_plan(std::move(step));
+    case Backend::cuda: return make_cuda_plan(std::move(step), capacity);
   }
-  return Error{ErrorCode::invalid_argument, "unknown backend"};
+  return refusal("unknown backend");
+}
+
+bool is_given(const PlanCapacity& capacity) {
+  return capacity.max_sequences > 0 && capacity.max_tokens > 0 && capacity.max_len > 0;
+}
+
+Status check_capacity(const StepInput& step, const PlanCapacity& capacity) {
+  const std::pair<const char*, std::pair<std::int64_t, std::int64_t>> terms[] = {
+      {"sequences", {step.num_sequences(), capacity.max_sequences}},
+      {"query tokens", {step.num_tokens(), capacity.max_tokens}},
+      {"tokens in its longest sequence", {step.max_len, capacity.max_len}}};
+  for (const auto& [name, values] : terms) {
+    if (values.first > values.second) {
+      return refusal("the step has " + std::to_string(values.first) + " " + name + ", the plan holds " +
+                     std::to_string(values.second));
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -26,7 +47,8 @@ OutputRows dense_output(void* data, DType dtype, std::int64_t heads, std::int64_
   return {data, dtype, heads * dim, dim};
 }
 
-AttentionPlan::AttentionPlan(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+AttentionPlan::AttentionPlan(std::unique_ptr<Impl> impl, const PlanCapacity& capacity) noexcept
+    : impl_(std::move(impl)), capacity_(capacity) {}
 AttentionPlan::AttentionPlan(AttentionPlan&&) noexcept = default;
 AttentionPlan& AttentionPlan::operator=(AttentionPlan&&) noexcept = default;
 AttentionPlan::~AttentionPlan() = default;
@@ -35,9 +57,38 @@ Result<AttentionPlan> AttentionPlan::make(const AttentionProblem& problem, std::
                                           std::span<const std::int32_t> cu_q, const ExecOptions& exec) {
   auto step = check_problem(problem, seq_lens, cu_q, exec);
   if (!step) return step.error();
-  auto impl = make_plan_of(exec.backend, std::move(*step));
+  auto impl = make_plan_of(std::move(*step), {});
   if (!impl) return impl.error();
   return AttentionPlan(std::move(*impl));
+}
+
+Result<AttentionPlan> AttentionPlan::reserve(const AttentionProblem& problem, const PlanCapacity& capacity,
+                                             const ExecOptions& exec) {
+  if (!is_given(capacity)) {
+    return refusal("a plan needs room for 1 sequence, 1 query token and 1 token at least, not " +
+                   std::to_string(capacity.max_sequences) + ", " + std::to_string(capacity.max_tokens) + " and " +
+                   std::to_string(capacity.max_len));
+  }
+  auto step = check_problem(problem, {}, {}, exec);
+  if (!step) return step.error();
+  auto impl = make_plan_of(std::move(*step), capacity);
+  if (!impl) return impl.error();
+  return AttentionPlan(std::move(*impl), capacity);
+}
+
+Status AttentionPlan::replan(std::span<const std::int32_t> seq_lens, std::span<const std::int32_t> cu_q) {
+  auto step = check_problem(impl_->step().problem, seq_lens, cu_q, impl_->step().exec);
+  if (!step) return step.status();
+  if (is_given(capacity_)) {
+    if (Status status = check_capacity(*step, capacity_); !status) return status;
+  }
+  const auto reused = impl_->replan(*step);
+  if (!reused) return reused.status();
+  if (*reused) return {};
+  auto impl = make_plan_of(std::move(*step), capacity_);
+  if (!impl) return impl.status();
+  impl_ = std::move(*impl);
+  return {};
 }
 
 Status AttentionPlan::run(const AttentionArgs& args) {

@@ -43,6 +43,8 @@ class AttentionPlan::Impl {
 
   /// Arguments have passed check_args().
   [[nodiscard]] virtual Status run(const AttentionArgs& args) = 0;
+  /// Takes another step in the arrays it has; false when it has no way to, and a new plan must be made.
+  [[nodiscard]] virtual Result<bool> replan(StepInput /*step*/) { return false; }
   [[nodiscard]] virtual std::int64_t num_work_items() const noexcept = 0;
   [[nodiscard]] virtual std::int64_t num_partials() const noexcept = 0;
   [[nodiscard]] virtual std::optional<CpuTier> tier() const noexcept { return std::nullopt; }
@@ -58,7 +60,8 @@ using PlanResult = Result<std::unique_ptr<AttentionPlan::Impl>>;
 /// Each takes a step that has passed check_problem().
 [[nodiscard]] PlanResult make_reference_plan(StepInput step);
 [[nodiscard]] PlanResult make_cpu_plan(StepInput step);
-[[nodiscard]] PlanResult make_cuda_plan(StepInput step);
+/// A capacity of zeros: lists as long as this step needs.
+[[nodiscard]] PlanResult make_cuda_plan(StepInput step, const PlanCapacity& capacity);
 
 /// Refusals by name, before any work.
 [[nodiscard]] Result<StepInput> check_problem(const AttentionProblem& problem, std::span<const std::int32_t> seq_lens,

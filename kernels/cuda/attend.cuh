@@ -13,24 +13,9 @@
 // sums of the others, not multiplied by 0: the row may hold NaN.
 #pragma once
 
-#include "kernels/cuda/face.cuh"
-#include "kernels/cuda/params.hpp"
+#include "kernels/cuda/query_rows.cuh"
 
 namespace kvpool::kernels::gpu {
-
-inline constexpr float kLog2E = 1.4426950408889634F;
-inline constexpr float kLn2 = 0.6931471805599453F;
-
-KVPOOL_DEVICE float minus_infinity() { return bit_cast_to<float>(0xFF800000U); }
-
-KVPOOL_DEVICE float load_value(const TokenRows& rows, std::int64_t at) {
-  switch (rows.type) {
-    case ValueType::fp16: return to_float(static_cast<const Fp16*>(rows.data)[at]);
-    case ValueType::bf16: return to_float(static_cast<const Bf16*>(rows.data)[at]);
-    case ValueType::fp32: break;
-  }
-  return static_cast<const float*>(rows.data)[at];
-}
 
 template <class Cache, int kLanes, int kRows>
 struct AttendBlock {
@@ -82,11 +67,9 @@ struct AttendBlock {
     last = item.begin;
     KVPOOL_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      lo[r] = hi[r] = 0;
-      if (r >= block.rows || block.len == 0) continue;
-      const int position = block.position + (block.first_row + r) / p.group;
-      lo[r] = p.window > 0 && position >= p.window ? position - p.window + 1 : 0;
-      hi[r] = position + 1;
+      const KeyRange keys = keys_of_row(p, block, r);
+      lo[r] = keys.lo;
+      hi[r] = keys.hi;
       const int from = lo[r] > item.begin ? lo[r] : item.begin;
       const int to = hi[r] < item.end ? hi[r] : item.end;
       if (from >= to) continue;
@@ -96,7 +79,6 @@ struct AttendBlock {
     start = first < last ? item.begin + (first - item.begin) / kTile * kTile : item.begin;
   }
 
-  KVPOOL_DEVICE int query_head(int row) const { return head * p.group + (block.first_row + row) % p.group; }
   KVPOOL_DEVICE int num_tiles() const { return first < last ? (last - start + kTile - 1) / kTile : 0; }
   KVPOOL_DEVICE bool needed(int key) const { return key >= first && key < last; }
 
@@ -143,9 +125,8 @@ struct AttendBlock {
     KVPOOL_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const bool real = r < block.rows && at < p.dim;
-      const int row = real ? block.first_row + r : 0;
-      const std::int64_t offset = (block.first_token + row / p.group) * p.q.token_stride +
-                                  (head * p.group + row % p.group) * p.q.head_stride + at;
+      const int row = real ? r : 0;
+      const std::int64_t offset = query_offset(p, block, head, row) + at;
       KVPOOL_UNROLL
       for (int d = 0; d < 8; ++d) q[r][d] = real ? load_value(p.q, offset + d) : 0.0F;
     }
@@ -174,10 +155,7 @@ struct AttendBlock {
   /// The logit of a key in units of log2, -infinity where the row does not see it.
   KVPOOL_DEVICE float logit(int row, int key, float dot) const {
     if (key < item.begin || key >= item.end || key < lo[row] || key >= hi[row]) return minus_infinity();
-    float x = dot * (p.scale * p.k_scale[head]);
-    if (p.soft_cap > 0) x = p.soft_cap * tanhf(x * p.inverse_soft_cap);
-    if (p.alibi != 0) x += p.slopes[query_head(row)] * static_cast<float>(key - (hi[row] - 1));
-    return x * kLog2E;
+    return log2_logit(p, dot, p.scale * p.k_scale[head], query_head_of_row(p, block, head, row), key - (hi[row] - 1));
   }
 
   /// Warp r turns row r's scores into weights and keeps its maximum and sum.
@@ -271,7 +249,7 @@ struct AttendBlock {
     }
     block_barrier();
     if (KVPOOL_PLANTED_BUG == 8 && thread_index() == 0) p.partials.out[0] += 0.0F;  // every block, without an atomic
-    const std::int64_t base = (static_cast<std::int64_t>(item.slot) * p.num_kv_heads + head) * kRows;
+    const std::int64_t base = first_partial(item.slot, p.num_kv_heads, head, kRows);
     for (int r = 0; r < block.rows; ++r) {
       const float total = s.sum[r];
       const float inverse = fast_reciprocal(total);
@@ -334,6 +312,7 @@ struct AttendBlock {
 
 template <class Cache, int kLanes, int kRows>
 KVPOOL_DEVICE void attend_block(const AttendParams& params) {
+  if (params.items[block_x()].block < 0) return;  // the unused end of a list of fixed length
   AttendBlock<Cache, kLanes, kRows>(params).run();
 }
 

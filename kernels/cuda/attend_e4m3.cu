@@ -2,8 +2,8 @@
 
 namespace kvpool::kernels::gpu {
 
-cudaError_t launch_attend_e4m3(const AttendParams& params, int lanes, int rows, int items, cudaStream_t stream) {
-  return launch_attend<E4m3>(params, lanes, rows, items, stream);
+cudaError_t launch_attend_e4m3(const AttendParams& params, const AttendChoice& choice, int items, cudaStream_t stream) {
+  return launch_attend<E4m3>(params, choice, items, stream);
 }
 
 }  // namespace kvpool::kernels::gpu

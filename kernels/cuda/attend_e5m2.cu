@@ -2,8 +2,8 @@
 
 namespace kvpool::kernels::gpu {
 
-cudaError_t launch_attend_e5m2(const AttendParams& params, int lanes, int rows, int items, cudaStream_t stream) {
-  return launch_attend<E5m2>(params, lanes, rows, items, stream);
+cudaError_t launch_attend_e5m2(const AttendParams& params, const AttendChoice& choice, int items, cudaStream_t stream) {
+  return launch_attend<E5m2>(params, choice, items, stream);
 }
 
 }  // namespace kvpool::kernels::gpu

@@ -29,15 +29,47 @@ std::pair<std::int64_t, std::int64_t> key_range(const StepInput& step, std::int6
   return {step.first_key(step.position(b, query)), step.position(b, query + count - 1) + 1};
 }
 
-std::int64_t chosen_split(const StepInput& step, std::int64_t target_blocks, int rows_per_block) {
+std::int64_t block_rows(const StepInput& step, std::int64_t b) {
+  return kernel_for(step, b) == AttendKernel::mma ? kMmaRows : core_rows(step);
+}
+
+std::int64_t chosen_split(const StepInput& step, std::int64_t target_blocks) {
   if (step.problem.fixed_split > 0) return step.problem.fixed_split;
   std::int64_t keys = 0;  // over all row blocks
   for (std::int64_t b = 0; b < step.num_sequences(); ++b) {
-    const std::int64_t rows = step.q_len(b) * step.group();
-    keys += (rows + rows_per_block - 1) / rows_per_block * step.len(b);
+    const std::int64_t height = block_rows(step, b);
+    keys += (step.q_len(b) * step.group() + height - 1) / height * step.len(b);
   }
   const std::int64_t per_block = keys * step.problem.num_kv_heads / std::max<std::int64_t>(1, target_blocks);
   return std::max(kShortestSplit, (per_block + 63) / 64 * 64);
+}
+
+/// Rows [first, first + count) of sequence b: a block, and its ranges of keys.
+void add_block(const StepInput& step, std::int64_t b, std::int64_t first, std::int64_t count, std::int64_t height,
+               AttendPlan& plan) {
+  const std::int64_t query = first / step.group();
+  const std::int64_t queries = (first + count - 1) / step.group() - query + 1;
+  const auto [lo, hi] = key_range(step, b, query, queries);
+  auto& items = height == kMmaRows ? plan.mma_items : plan.core_items;
+  const auto number = static_cast<std::int32_t>(plan.blocks.size());
+  RowBlock block{};
+  block.sequence = static_cast<std::int32_t>(b);
+  block.first_token = static_cast<std::int32_t>(step.first_token(b));
+  block.first_row = static_cast<std::int32_t>(first);
+  block.rows = static_cast<std::int32_t>(count);
+  block.position = static_cast<std::int32_t>(step.position(b, 0));
+  block.len = static_cast<std::int32_t>(step.len(b));
+  block.slot_rows = static_cast<std::int32_t>(height);
+  block.first_slot = static_cast<std::int32_t>(plan.num_slots);
+  for (std::int64_t begin = lo / plan.split_size * plan.split_size; begin < hi; begin += plan.split_size) {
+    items.push_back({number, static_cast<std::int32_t>(begin),
+                     static_cast<std::int32_t>(std::min(begin + plan.split_size, hi)),
+                     static_cast<std::int32_t>(plan.num_slots)});
+    plan.num_slots += height;
+  }
+  block.end_slot = static_cast<std::int32_t>(plan.num_slots);
+  plan.blocks.push_back(block);
+  plan.rows_per_block = std::max(plan.rows_per_block, static_cast<int>(height));
 }
 
 Status check_rows(const PagedRows& rows, DType type, const char* name) {
@@ -52,6 +84,22 @@ Status check_rows(const PagedRows& rows, DType type, const char* name) {
                                       std::to_string(rows.head_stride) + ")"};
 }
 
+Status check_latent(const AttentionArgs& args) {
+  const PagedRows& k = args.kv.k;
+  const PagedRows& v = args.kv.v;
+  if (is_fp8(args.kv.dtype)) return {ErrorCode::unsupported, "cuda: no latent attention over an fp8 cache"};
+  if (args.q.dtype != args.kv.dtype) {
+    return {ErrorCode::unsupported, "cuda: latent attention takes queries of the cache's type, " +
+                                        std::string(to_string(args.kv.dtype)) + ", not " +
+                                        std::string(to_string(args.q.dtype))};
+  }
+  if (k.data != v.data || k.page_stride != v.page_stride || k.token_stride != v.token_stride ||
+      k.head_stride != v.head_stride) {
+    return {ErrorCode::unsupported, "cuda: latent attention needs V to be the first part of the K rows"};
+  }
+  return {};
+}
+
 void fill_head_lists(const StepInput& step, std::span<const float> list, float* target) {
   for (std::int64_t h = 0; h < step.problem.num_query_heads; ++h)
     target[h] = list.empty() ? 0.0F : list[static_cast<std::size_t>(h)];
@@ -59,36 +107,53 @@ void fill_head_lists(const StepInput& step, std::span<const float> list, float* 
 
 }  // namespace
 
-AttendPlan plan_attend(const StepInput& step, std::int64_t target_blocks) {
-  AttendPlan plan;
-  const bool single = step.group() == 1 && step.num_tokens() == step.num_sequences();
-  plan.rows_per_block = single ? 1 : 4;
-  plan.split_size = chosen_split(step, target_blocks, plan.rows_per_block);
+int core_rows(const StepInput& step) noexcept { return step.group() == 1 ? 1 : 4; }
+
+AttendKernel kernel_for(const StepInput& step, std::int64_t sequence) noexcept {
+  const bool small = step.q_len(sequence) * step.group() <= core_rows(step) && !is_latent(step.problem);
+  return small ? AttendKernel::cores : AttendKernel::mma;
+}
+
+void plan_attend(const StepInput& step, std::int64_t target_blocks, AttendPlan& plan) {
+  plan.blocks.clear();
+  plan.core_items.clear();
+  plan.mma_items.clear();
+  plan.num_slots = 0;
+  plan.rows_per_block = 1;
+  plan.split_size = chosen_split(step, target_blocks);
   for (std::int64_t b = 0; b < step.num_sequences(); ++b) {
     const std::int64_t rows = step.q_len(b) * step.group();
-    for (std::int64_t first = 0; first < rows; first += plan.rows_per_block) {
-      const std::int64_t count = std::min<std::int64_t>(plan.rows_per_block, rows - first);
-      const std::int64_t query = first / step.group();
-      const std::int64_t queries = (first + count - 1) / step.group() - query + 1;
-      const auto [lo, hi] = key_range(step, b, query, queries);
-      RowBlock block{};
-      block.sequence = static_cast<std::int32_t>(b);
-      block.first_token = static_cast<std::int32_t>(step.first_token(b));
-      block.first_row = static_cast<std::int32_t>(first);
-      block.rows = static_cast<std::int32_t>(count);
-      block.position = static_cast<std::int32_t>(step.position(b, 0));
-      block.len = static_cast<std::int32_t>(step.len(b));
-      block.first_slot = static_cast<std::int32_t>(plan.num_slots);
-      for (std::int64_t begin = lo / plan.split_size * plan.split_size; begin < hi; begin += plan.split_size) {
-        plan.items.push_back({static_cast<std::int32_t>(plan.blocks.size()), static_cast<std::int32_t>(begin),
-                              static_cast<std::int32_t>(std::min(begin + plan.split_size, hi)),
-                              static_cast<std::int32_t>(plan.num_slots++)});
-      }
-      block.end_slot = static_cast<std::int32_t>(plan.num_slots);
-      plan.blocks.push_back(block);
-    }
+    const std::int64_t height = block_rows(step, b);
+    for (std::int64_t first = 0; first < rows; first += height)
+      add_block(step, b, first, std::min(height, rows - first), height, plan);
   }
-  return plan;
+}
+
+PlanLimits plan_limits(const AttentionProblem& problem, const PlanCapacity& capacity,
+                       std::int64_t target_blocks) noexcept {
+  const std::int64_t rows = capacity.max_tokens * (problem.num_query_heads / problem.num_kv_heads);
+  PlanLimits limits;
+  limits.blocks = std::min(capacity.max_tokens, capacity.max_sequences) + rows / kMmaRows;
+  const std::int64_t whole = capacity.max_len + 1;
+  if (problem.fixed_split > 0) {
+    limits.items = limits.blocks * (whole / problem.fixed_split + 2);
+  } else {  // each block has at most one short range beside those that fill the device
+    const std::int64_t shortest = limits.blocks * (whole / kShortestSplit + 2);
+    limits.items = std::min(shortest, target_blocks / problem.num_kv_heads + 1 + 2 * limits.blocks);
+  }
+  limits.slots = limits.items * kMmaRows;
+  return limits;
+}
+
+void pad_plan(AttendPlan& plan, const PlanLimits& limits) {
+  plan.blocks.resize(static_cast<std::size_t>(limits.blocks), RowBlock{});
+  plan.core_items.resize(static_cast<std::size_t>(limits.items), WorkItem{-1, 0, 0, 0});
+  plan.mma_items.resize(static_cast<std::size_t>(limits.items), WorkItem{-1, 0, 0, 0});
+  plan.rows_per_block = kMmaRows;
+}
+
+bool is_latent(const AttentionProblem& problem) noexcept {
+  return problem.head_dim == kLatentDim && problem.head_dim_v == kLatentDimV;
 }
 
 int lanes_for(const AttentionProblem& problem) noexcept {
@@ -99,9 +164,10 @@ int lanes_for(const AttentionProblem& problem) noexcept {
 
 Status check_device_problem(const AttentionProblem& p) {
   for (const std::int64_t dim : {p.head_dim, p.head_dim_v}) {
-    if (dim % 8 != 0 || dim > 256) {
-      return {ErrorCode::unsupported,
-              "cuda: no kernel for head size " + std::to_string(dim) + "; it must be a multiple of 8 and at most 256"};
+    if ((dim % 8 != 0 || dim > 256) && !is_latent(p)) {
+      return {ErrorCode::unsupported, "cuda: no kernel for head size " + std::to_string(dim) +
+                                          "; it must be a multiple of 8 and at most 256, or 576 for keys and 512 for "
+                                          "values"};
     }
   }
   if (p.num_kv_heads > kMaxKvHeads || p.num_query_heads > kMaxQueryHeads) {
@@ -115,6 +181,9 @@ Status check_device_problem(const AttentionProblem& p) {
 Status check_device_args(const AttentionArgs& args) {
   if (args.kv.dtype == DType::float32) {
     return {ErrorCode::unsupported, "cuda: no kernel for a float32 cache"};
+  }
+  if (args.kv.head_dim == kLatentDim) {
+    if (Status status = check_latent(args); !status) return status;
   }
   if (Status status = check_rows(args.kv.k, args.kv.dtype, "K"); !status) return status;
   return check_rows(args.kv.v, args.kv.dtype, "V");

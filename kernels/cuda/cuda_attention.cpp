@@ -19,20 +19,25 @@ using gpu::StreamMemory;
 
 cudaStream_t stream_of(const ExecOptions& exec) { return static_cast<cudaStream_t>(exec.stream); }
 
-/// Thread blocks the device holds at once: wide rows fill the shared memory of a multiprocessor with one block.
-std::int64_t resident_blocks(int device, int lanes) {
+int width_of(const AttentionProblem& problem) { return gpu::lanes_for(problem) * 8; }
+
+/// Thread blocks the device holds at once, bounded by shared memory; most steps use one kernel only.
+std::int64_t resident_blocks(const StepInput& step) {
   int processors = 0;
-  if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) processors = 1;
-  return static_cast<std::int64_t>(processors) * (lanes == 32 ? 1 : 2);
+  if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, step.exec.device) != cudaSuccess)
+    processors = 1;
+  const bool mma = step.group() > 4 || gpu::is_latent(step.problem);
+  const bool wide = width_of(step.problem) == 256;
+  return static_cast<std::int64_t>(processors) * (mma ? (wide ? 2 : 3) : (wide ? 1 : 2));
 }
 
-cudaError_t launch_attend_of(DType cache, const gpu::AttendParams& params, int lanes, int rows, int items,
+cudaError_t launch_attend_of(DType cache, const gpu::AttendParams& params, const gpu::AttendChoice& choice, int items,
                              cudaStream_t stream) {
   switch (cache) {
-    case DType::float16: return gpu::launch_attend_fp16(params, lanes, rows, items, stream);
-    case DType::bfloat16: return gpu::launch_attend_bf16(params, lanes, rows, items, stream);
-    case DType::fp8_e4m3: return gpu::launch_attend_e4m3(params, lanes, rows, items, stream);
-    case DType::fp8_e5m2: return gpu::launch_attend_e5m2(params, lanes, rows, items, stream);
+    case DType::float16: return gpu::launch_attend_fp16(params, choice, items, stream);
+    case DType::bfloat16: return gpu::launch_attend_bf16(params, choice, items, stream);
+    case DType::fp8_e4m3: return gpu::launch_attend_e4m3(params, choice, items, stream);
+    case DType::fp8_e5m2: return gpu::launch_attend_e5m2(params, choice, items, stream);
     case DType::float32:
     case DType::uint8: break;
   }
@@ -41,11 +46,15 @@ cudaError_t launch_attend_of(DType cache, const gpu::AttendParams& params, int l
 
 class CudaPlan final : public AttentionPlan::Impl {
  public:
-  explicit CudaPlan(StepInput step) : Impl(std::move(step)) {}
+  CudaPlan(StepInput step, const PlanCapacity& capacity)
+      : Impl(std::move(step)), fixed_(capacity.max_sequences > 0), target_blocks_(resident_blocks(step_)) {
+    if (fixed_) limits_ = gpu::plan_limits(step_.problem, capacity, target_blocks_);
+  }
 
   ~CudaPlan() override {
     const DeviceGuard guard(step_.exec.device);  // memory goes back to the stream of that device
-    items_ = {};
+    core_items_ = {};
+    mma_items_ = {};
     blocks_ = {};
     out_ = {};
     lse_ = {};
@@ -54,50 +63,90 @@ class CudaPlan final : public AttentionPlan::Impl {
   [[nodiscard]] Status prepare() {
     const DeviceGuard guard(step_.exec.device);
     if (Status status = guard.status(); !status) return status;
-    const cudaStream_t stream = stream_of(step_.exec);
-    lanes_ = gpu::lanes_for(step_.problem);
-    plan_ = gpu::plan_attend(step_, resident_blocks(step_.exec.device, lanes_));
-    const auto partials = static_cast<std::size_t>(plan_.num_slots * step_.problem.num_kv_heads * plan_.rows_per_block);
+    make_lists();
+    const std::int64_t slots = fixed_ ? limits_.slots : plan_.num_slots;
+    const auto rows = static_cast<std::size_t>(slots * step_.problem.num_kv_heads);
     const auto dim_v = static_cast<std::size_t>(step_.problem.head_dim_v);
-    Status status = items_.upload(plan_.items.data(), plan_.items.size() * sizeof(gpu::WorkItem), stream);
-    if (status) status = blocks_.upload(plan_.blocks.data(), plan_.blocks.size() * sizeof(gpu::RowBlock), stream);
-    if (status) status = out_.allocate(partials * dim_v * sizeof(float), stream);
-    if (status) status = lse_.allocate(partials * sizeof(float), stream);
-    return status;
+    const cudaStream_t stream = stream_of(step_.exec);
+    Status status = core_items_.allocate(bytes_of(plan_.core_items), stream);
+    if (status) status = mma_items_.allocate(bytes_of(plan_.mma_items), stream);
+    if (status) status = blocks_.allocate(bytes_of(plan_.blocks), stream);
+    if (status) status = out_.allocate(rows * dim_v * sizeof(float), stream);
+    if (status) status = lse_.allocate(rows * sizeof(float), stream);
+    return status ? upload() : status;
+  }
+
+  Result<bool> replan(StepInput step) override {
+    if (!fixed_) return false;
+    const DeviceGuard guard(step_.exec.device);
+    if (Status status = guard.status(); !status) return status.error();
+    step_ = std::move(step);
+    make_lists();
+    if (Status status = upload(); !status) return status.error();
+    return true;
   }
 
   Status run(const AttentionArgs& args) override {
     if (Status status = gpu::check_device_args(args); !status) return status;
     const DeviceGuard guard(step_.exec.device);
     if (Status status = guard.status(); !status) return status;
-    const cudaStream_t stream = stream_of(step_.exec);
-    const gpu::Partials partials{out_.as<float>(), lse_.as<float>()};
-    if (!plan_.items.empty()) {
-      gpu::AttendParams attend = gpu::attend_params(step_, args);
-      attend.items = items_.as<gpu::WorkItem>();
-      attend.blocks = blocks_.as<gpu::RowBlock>();
-      attend.partials = partials;
-      const cudaError_t error = launch_attend_of(args.kv.dtype, attend, lanes_, plan_.rows_per_block,
-                                                 static_cast<int>(plan_.items.size()), stream);
-      if (Status status = as_status(error, "launching attention"); !status) return status;
-    }
+    gpu::AttendParams attend = gpu::attend_params(step_, args);
+    attend.blocks = blocks_.as<gpu::RowBlock>();
+    attend.partials = {out_.as<float>(), lse_.as<float>()};
+    gpu::AttendChoice choice;
+    choice.width = width_of(step_.problem);
+    choice.rows = gpu::core_rows(step_);
+    choice.latent = gpu::is_latent(step_.problem);
+    Status status;
+    if (!choice.latent) status = launch(args, attend, choice, core_items_, plan_.core_items.size());
+    choice.mma = true;
+    if (status) status = launch(args, attend, choice, mma_items_, plan_.mma_items.size());
+    if (!status) return status;
     gpu::MergeParams merge = gpu::merge_params(step_, args, plan_.rows_per_block);
-    merge.blocks = blocks_.as<gpu::RowBlock>();
-    merge.partials = partials;
-    return as_status(gpu::launch_merge(merge, static_cast<int>(plan_.blocks.size()), stream), "launching the merge");
+    merge.blocks = attend.blocks;
+    merge.partials = attend.partials;
+    return as_status(gpu::launch_merge(merge, static_cast<int>(plan_.blocks.size()), stream_of(step_.exec)),
+                     "launching the merge");
   }
 
   [[nodiscard]] std::int64_t num_work_items() const noexcept override {
-    return static_cast<std::int64_t>(plan_.items.size()) * step_.problem.num_kv_heads;
+    const std::size_t items = plan_.core_items.size() + plan_.mma_items.size();
+    return static_cast<std::int64_t>(items) * step_.problem.num_kv_heads;
   }
-  [[nodiscard]] std::int64_t num_partials() const noexcept override {
-    return plan_.num_slots * step_.problem.num_kv_heads;
-  }
+  [[nodiscard]] std::int64_t num_partials() const noexcept override { return num_work_items(); }
 
  private:
-  int lanes_ = 0;
+  template <class T>
+  static std::size_t bytes_of(const std::vector<T>& list) {
+    return list.size() * sizeof(T);
+  }
+
+  void make_lists() {
+    gpu::plan_attend(step_, target_blocks_, plan_);
+    if (fixed_) gpu::pad_plan(plan_, limits_);
+  }
+
+  [[nodiscard]] Status upload() {
+    const cudaStream_t stream = stream_of(step_.exec);
+    Status status = core_items_.fill(plan_.core_items.data(), bytes_of(plan_.core_items), stream);
+    if (status) status = mma_items_.fill(plan_.mma_items.data(), bytes_of(plan_.mma_items), stream);
+    return status ? blocks_.fill(plan_.blocks.data(), bytes_of(plan_.blocks), stream) : status;
+  }
+
+  [[nodiscard]] Status launch(const AttentionArgs& args, gpu::AttendParams& params, const gpu::AttendChoice& choice,
+                              const StreamMemory& items, std::size_t count) const {
+    if (count == 0) return {};
+    params.items = items.as<gpu::WorkItem>();
+    return as_status(launch_attend_of(args.kv.dtype, params, choice, static_cast<int>(count), stream_of(step_.exec)),
+                     "launching attention");
+  }
+
+  bool fixed_;
+  std::int64_t target_blocks_;
+  gpu::PlanLimits limits_;
   gpu::AttendPlan plan_;
-  StreamMemory items_;
+  StreamMemory core_items_;
+  StreamMemory mma_items_;
   StreamMemory blocks_;
   StreamMemory out_;
   StreamMemory lse_;
@@ -113,10 +162,10 @@ Status cuda_available() {
   return {};
 }
 
-PlanResult make_cuda_plan(StepInput step) {
+PlanResult make_cuda_plan(StepInput step, const PlanCapacity& capacity) {
   if (Status status = gpu::check_device_problem(step.problem); !status) return status.error();
   if (Status status = cuda_available(); !status) return status.error();
-  auto plan = std::make_unique<CudaPlan>(std::move(step));
+  auto plan = std::make_unique<CudaPlan>(std::move(step), capacity);
   if (Status status = plan->prepare(); !status) return status.error();
   return std::unique_ptr<AttentionPlan::Impl>(std::move(plan));
 }

@@ -9,10 +9,18 @@
 
 namespace kvpool::kernels::gpu {
 
-cudaError_t launch_attend_fp16(const AttendParams& params, int lanes, int rows, int items, cudaStream_t stream);
-cudaError_t launch_attend_bf16(const AttendParams& params, int lanes, int rows, int items, cudaStream_t stream);
-cudaError_t launch_attend_e4m3(const AttendParams& params, int lanes, int rows, int items, cudaStream_t stream);
-cudaError_t launch_attend_e5m2(const AttendParams& params, int lanes, int rows, int items, cudaStream_t stream);
+/// What picks a kernel beside the cache type.
+struct AttendChoice {
+  bool mma = false;     ///< tensor cores
+  bool latent = false;  ///< of those, with one set of rows for K and V; 16-bit caches only
+  int width = 128;      ///< 64, 128 or 256: the row that both heads fit
+  int rows = 4;         ///< CUDA cores: 1 or 4
+};
+
+cudaError_t launch_attend_fp16(const AttendParams& params, const AttendChoice& choice, int items, cudaStream_t stream);
+cudaError_t launch_attend_bf16(const AttendParams& params, const AttendChoice& choice, int items, cudaStream_t stream);
+cudaError_t launch_attend_e4m3(const AttendParams& params, const AttendChoice& choice, int items, cudaStream_t stream);
+cudaError_t launch_attend_e5m2(const AttendParams& params, const AttendChoice& choice, int items, cudaStream_t stream);
 
 cudaError_t launch_merge(const MergeParams& params, int blocks, cudaStream_t stream);
 cudaError_t launch_merge_pair(const MergePairParams& params, std::int64_t rows, cudaStream_t stream);

@@ -1,7 +1,7 @@
 // Joins partial results: the slots of a row block into its rows, and two dense parts into one.
 #pragma once
 
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/query_rows.cuh"
 
 namespace kvpool::kernels::gpu {
 
@@ -20,19 +20,17 @@ KVPOOL_DEVICE void store_value(const TokenRows& rows, std::int64_t at, float val
 }
 
 /// Row block_x() % rows_per_block of row block block_x() / rows_per_block, KV head block_y(). Slots are taken in order;
-/// the sink joins the denominator here, once.
+/// the sink joins the denominator here, once. Blocks without rows are the end of a list of fixed length.
 KVPOOL_DEVICE void merge_block(const MergeParams& p) {
   const RowBlock block = p.blocks[block_x() / p.rows_per_block];
   const int row = block_x() % p.rows_per_block;
   if (row >= block.rows) return;
   const int head = block_y() * p.group + (block.first_row + row) % p.group;
   const std::int64_t token = block.first_token + (block.first_row + row) / p.group;
-  const auto index = [&](int slot) {
-    return (static_cast<std::int64_t>(slot) * p.num_kv_heads + block_y()) * p.rows_per_block + row;
-  };
+  const auto index = [&](int slot) { return first_partial(slot, p.num_kv_heads, block_y(), block.slot_rows) + row; };
   float top = minus_infinity();
   bool nan = false;
-  for (int slot = block.first_slot; slot < block.end_slot; ++slot) {
+  for (int slot = block.first_slot; slot < block.end_slot; slot += block.slot_rows) {
     const float lse = p.partials.lse[index(slot)];
     top = lse > top ? lse : top;
     nan = nan || lse != lse;
@@ -41,12 +39,12 @@ KVPOOL_DEVICE void merge_block(const MergeParams& p) {
   const bool sink = p.sinks != 0 && !empty;
   if (sink && p.sink_logits[head] > top) top = p.sink_logits[head];
   float total = sink ? part_weight(p.sink_logits[head], top) : 0.0F;
-  for (int slot = block.first_slot; slot < block.end_slot; ++slot)
+  for (int slot = block.first_slot; slot < block.end_slot; slot += block.slot_rows)
     total += part_weight(p.partials.lse[index(slot)], top);
   const float factor = empty ? 0.0F : p.v_scale[block_y()] * fast_reciprocal(total);
   for (int d = thread_index(); d < p.dim_v; d += block_threads()) {
     float value = 0;
-    for (int slot = block.first_slot; slot < block.end_slot; ++slot) {
+    for (int slot = block.first_slot; slot < block.end_slot; slot += block.slot_rows) {
       const float weight = part_weight(p.partials.lse[index(slot)], top);
       value += weight * p.partials.out[index(slot) * p.dim_v + d];
     }

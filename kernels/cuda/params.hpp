@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/number_formats.hpp"
+
 namespace kvpool::kernels::gpu {
 
 /// Limits of the arrays that travel with a launch.
@@ -29,7 +31,13 @@ struct TokenRows {
   std::int64_t head_stride;
 };
 
-/// Up to kRows consecutive rows of one sequence; row r is query r / group, head r % group of a KV head's group.
+/// Rows of a row block for tensor cores: the height of their tiles.
+inline constexpr int kMmaRows = 16;
+/// Head sizes of latent attention: the values are the first part of the key rows.
+inline constexpr int kLatentDim = 576;
+inline constexpr int kLatentDimV = 512;
+
+/// Up to `slot_rows` consecutive rows of one sequence; row r is query r / group, head r % group of a KV head's group.
 struct RowBlock {
   std::int32_t sequence;
   std::int32_t first_token;  ///< of the sequence in the batch
@@ -37,23 +45,29 @@ struct RowBlock {
   std::int32_t rows;
   std::int32_t position;    ///< of the sequence's query 0; meaningless when `len` is 0
   std::int32_t len;         ///< tokens of the sequence
-  std::int32_t first_slot;  ///< partial results of this block: [first_slot, end_slot)
+  std::int32_t slot_rows;   ///< 1, 4 or kMmaRows
+  std::int32_t first_slot;  ///< partial results of this block: first_slot, first_slot + slot_rows .. below end_slot
   std::int32_t end_slot;
 };
 
 /// One thread block's work: keys [begin, end) of a row block, result to `slot`.
 struct WorkItem {
-  std::int32_t block;
+  std::int32_t block;  ///< below 0: no work, the end of a list of fixed length
   std::int32_t begin;
   std::int32_t end;
   std::int32_t slot;
 };
 
-/// Partial results: slot s, KV head h, row r at index (s * num_kv_heads + h) * rows_per_block + r.
+/// Partial results: row r of a slot and KV head at index first_partial() + r.
 struct Partials {
   float* out;  ///< [..][dim_v], normalised within the slot's keys
   float* lse;  ///< [..], natural logarithm
 };
+
+/// Slots are counted in rows, so that blocks of different heights can stand in one list.
+KVPOOL_HOST_DEVICE constexpr std::int64_t first_partial(int slot, int num_kv_heads, int head, int slot_rows) noexcept {
+  return static_cast<std::int64_t>(slot) * num_kv_heads + static_cast<std::int64_t>(head) * slot_rows;
+}
 
 struct AttendParams {
   Rows k;
@@ -86,7 +100,7 @@ struct MergeParams {
   std::int32_t dim_v;
   std::int32_t group;
   std::int32_t num_kv_heads;
-  std::int32_t rows_per_block;
+  std::int32_t rows_per_block;  ///< the largest slot_rows: rows of the grid per block
   std::int32_t sinks;
   float v_scale[kMaxKvHeads];
   float sink_logits[kMaxQueryHeads];

@@ -63,7 +63,12 @@ class StreamMemory {
   }
   /// allocate() and a copy of host memory into it.
   [[nodiscard]] Status upload(const void* from, std::size_t bytes, cudaStream_t stream) {
-    if (Status status = allocate(bytes, stream); !status || bytes == 0) return status;
+    const Status status = allocate(bytes, stream);
+    return status ? fill(from, bytes, stream) : status;
+  }
+  /// Copies host memory, which may be changed at once, to what has been allocated.
+  [[nodiscard]] Status fill(const void* from, std::size_t bytes, cudaStream_t stream) {
+    if (bytes == 0) return {};
     return as_status(cudaMemcpyAsync(data_, from, bytes, cudaMemcpyHostToDevice, stream), "uploading a plan");
   }
   template <class T>

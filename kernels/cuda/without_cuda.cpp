@@ -7,7 +7,7 @@ namespace kvpool::kernels {
 
 Status cuda_available() { return {ErrorCode::unsupported, "kvpool was built without CUDA"}; }
 
-PlanResult make_cuda_plan(StepInput /*step*/) { return cuda_available().error(); }
+PlanResult make_cuda_plan(StepInput /*step*/, const PlanCapacity& /*capacity*/) { return cuda_available().error(); }
 
 Result<std::int64_t> cuda_append(const PagedKvView& /*kv*/, const KvScales& /*scales*/, const NewRows& /*rows*/,
                                  const std::int64_t* /*slots*/, std::int64_t /*num_tokens*/,

@@ -63,6 +63,33 @@ class IdentityPool {
   std::vector<void*> free_;
 };
 
+void exchange_values(Fibre* lanes) {
+  float given[kWarp];
+  for (int i = 0; i < kWarp; ++i) given[i] = lanes[i].value;
+  for (int i = 0; i < kWarp; ++i) lanes[i].value = given[i ^ lanes[i].mask];
+}
+
+void multiply_warp(Fibre* lanes) {
+  float a[16][16];
+  float b[16][8];
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const Fragments& own = lanes[lane].fragments;
+    for (int i = 0; i < 8; ++i) a[g + i / 2 % 2 * 8][t * 2 + i % 2 + i / 4 * 8] = own.a[i];
+    for (int i = 0; i < 4; ++i) b[t * 2 + i % 2 + i / 2 * 8][g] = own.b[i];
+  }
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8;
+      const int column = lane % 4 * 2 + i % 2;
+      float sum = lanes[lane].fragments.c[i];
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+      lanes[lane].fragments.c[i] = sum;
+    }
+  }
+}
+
 std::string place(const Site& site, int thread) {
   return std::string(site.file) + ":" + std::to_string(site.line) + " (thread " + std::to_string(thread) + ")";
 }
@@ -159,33 +186,32 @@ void BlockRunner::barrier(Site site) {
   acquire(token);
 }
 
-float BlockRunner::shuffle(float value, int mask, Site site) {
+void BlockRunner::join_warp(int mask, Site site, void (*resolve)(Fibre* lanes)) {
   Fibre& self = current();
-  self.value = value;
   self.mask = mask;
   self.site = site;
   self.state = FibreState::in_collective;
-  const int warp = running_ / kWarp;
-  const auto first = fibres_.begin() + warp * kWarp;
-  const bool complete = std::all_of(first, first + kWarp, [&](const Fibre& lane) {
+  Fibre* const lanes = &fibres_[static_cast<std::size_t>(running_ / kWarp * kWarp)];
+  const bool complete = std::all_of(lanes, lanes + kWarp, [&](const Fibre& lane) {
     return lane.state == FibreState::in_collective && lane.site == site && lane.mask == mask;
   });
-  if (complete) {
-    resolve_collective(warp);
-  } else {
+  if (!complete) {
     pause();
+    return;
   }
+  resolve(lanes);
+  for (int i = 0; i < kWarp; ++i) lanes[i].state = FibreState::runnable;
+}
+
+float BlockRunner::shuffle(float value, int mask, Site site) {
+  current().value = value;
+  join_warp(mask, site, exchange_values);
   return current().value;
 }
 
-void BlockRunner::resolve_collective(int warp) {
-  float given[kWarp];
-  Fibre* lanes = &fibres_[static_cast<std::size_t>(warp * kWarp)];
-  for (int i = 0; i < kWarp; ++i) given[i] = lanes[i].value;
-  for (int i = 0; i < kWarp; ++i) {
-    lanes[i].value = given[i ^ lanes[i].mask];
-    lanes[i].state = FibreState::runnable;
-  }
+void BlockRunner::multiply(const Fragments& fragments, Site site) {
+  current().fragments = fragments;
+  join_warp(0, site, multiply_warp);
 }
 
 std::vector<int> BlockRunner::turn_order() {

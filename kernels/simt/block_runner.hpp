@@ -20,6 +20,13 @@ struct Site {
   bool operator==(const Site& other) const noexcept { return line == other.line && file == other.file; }
 };
 
+/// A lane's part of a product of fragments; the memory is the lane's own.
+struct Fragments {
+  float* c = nullptr;
+  const float* a = nullptr;
+  const float* b = nullptr;
+};
+
 enum class FibreState { runnable, at_barrier, in_collective, finished };
 
 struct Fibre {
@@ -28,7 +35,8 @@ struct Fibre {
   Site site;                                     ///< where it waits
   unsigned barriers = 0;                         ///< passed so far
   float value = 0;                               ///< of a collective: given, then received
-  int mask = 0;                                  ///< of shuffle_xor
+  int mask = 0;                                  ///< of shuffle_xor; 0 for a product
+  Fragments fragments;                           ///< of a product
   std::vector<std::vector<PendingCopy>> groups;  ///< asynchronous copies; the last group is open
   std::size_t num_landed = 0;                    ///< of the oldest group
   void* identity = nullptr;                      ///< of the race checker
@@ -72,6 +80,7 @@ class BlockRunner {
   // For the fibre that is running.
   void barrier(Site site);
   float shuffle(float value, int mask, Site site);
+  void multiply(const Fragments& fragments, Site site);
   [[nodiscard]] Fibre& current() noexcept { return fibres_[static_cast<std::size_t>(running_)]; }
   [[nodiscard]] int thread() const noexcept { return running_; }
   [[nodiscard]] int x() const noexcept { return x_; }
@@ -89,7 +98,8 @@ class BlockRunner {
   [[nodiscard]] std::vector<int> turn_order();
   /// Lets the threads at a common barrier go on; false when they do not all stand there.
   bool release_barrier();
-  void resolve_collective(int warp);
+  /// Waits until all lanes of the warp stand at this line; the last one to come calls resolve(lanes) for all.
+  void join_warp(int mask, Site site, void (*resolve)(Fibre* lanes));
   [[nodiscard]] std::string describe_stall() const;
 
   const Grid& grid_;

@@ -58,6 +58,10 @@ float shuffle_xor(float value, int mask, const char* file, int line) {
   return g_runner->shuffle(value, mask, {file, line});
 }
 
+void multiply_fragments(float* c, const float* a, const float* b, const char* file, int line) {
+  g_runner->multiply({c, a, b}, {file, line});
+}
+
 void copy_async_issue(volatile std::uint32_t* to, const std::uint32_t* words, int count) {
   PendingCopy copy{to, {}, count};
   for (int i = 0; i < count; ++i) copy.words[i] = words[i];

@@ -51,6 +51,47 @@ void widen8(const Cache* from, float* to) {
   for (int i = 0; i < 8; ++i) to[i] = to_float(from[i]);
 }
 
+template <class Compute>
+Compute product_form(float value) {
+  return stored_form<Compute>(value, 1.0F);
+}
+template <class Compute>
+std::uint32_t pack_pair(float low, float high) {
+  return static_cast<std::uint32_t>(product_form<Compute>(low).bits) |
+         static_cast<std::uint32_t>(product_form<Compute>(high).bits) << 16U;
+}
+inline std::uint32_t pair_of_halves(std::uint32_t low, std::uint32_t high, int half) {
+  return half == 0 ? (low & 0xFFFFU) | (high << 16U) : (low >> 16U) | (high & 0xFFFF0000U);
+}
+
+/// Element by element, so that a race checker sees every load.
+template <int Count, class Cache>
+void load_packed(const Cache* from, std::uint32_t* pairs) {
+  std::uint32_t bits[std::size_t{Count}];
+  for (int i = 0; i < Count; ++i) {
+    if constexpr (sizeof(Cache) == 2) {
+      bits[i] = from[i].bits;
+    } else {
+      bits[i] = encode<Fp16>(static_cast<double>(to_float(from[i]))).bits;
+    }
+  }
+  for (int i = 0; i < Count / 2; ++i) pairs[i] = bits[2 * i] | bits[2 * i + 1] << 16U;
+}
+
+template <class Compute>
+void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                  const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  float wide_a[8];
+  float wide_b[4];
+  const auto widen = [](std::uint32_t pair, float* to) {
+    to[0] = to_float(Compute{static_cast<std::uint16_t>(pair)});
+    to[1] = to_float(Compute{static_cast<std::uint16_t>(pair >> 16U)});
+  };
+  for (int i = 0; i < 4; ++i) widen(a[i], wide_a + i * 2);
+  for (int i = 0; i < 2; ++i) widen(b[i], wide_b + i * 2);
+  simt::multiply_fragments(c, wide_a, wide_b, file, line);
+}
+
 /// Arrays from the block's shared memory. Under AddressSanitizer a poisoned zone follows each of them.
 class SharedCarver {
  public:

@@ -16,6 +16,11 @@ void block_barrier(const char* file = __builtin_FILE(), int line = __builtin_LIN
 /// Collective of a warp: the last lane to arrive hands every lane its partner's value. No fence.
 float shuffle_xor(float value, int mask, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
+/// Collective of a warp: c += a b in the fragments of mma.m16n8k16, a and b widened to fp32. Lane 4 g + t holds
+/// a[2 r + i] = A[g + 8 (r % 2)][2 t + i + 8 (r / 2)], b[2 r + i] = B[2 t + i + 8 r][g] and
+/// c[2 r + i] = C[g + 8 r][2 t + i]. No fence.
+void multiply_fragments(float* c, const float* a, const float* b, const char* file, int line);
+
 struct PendingCopy {
   volatile std::uint32_t* to;
   std::uint32_t words[4];

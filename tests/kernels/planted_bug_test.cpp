@@ -31,6 +31,14 @@ AttentionCase many_tiles() {
   return AttentionCase(spec);
 }
 
+/// The same for the tensor-core kernel, whose mistakes have numbers of their own.
+AttentionCase many_mma_tiles() {
+  CaseSpec spec = many_tiles().spec;
+  spec.group = 8;
+  spec.seq_lens = {kTsan ? 130 : 300};
+  return AttentionCase(spec);
+}
+
 AttentionCase two_blocks() {
   CaseSpec spec;
   spec.cache = DType::bfloat16;
@@ -48,13 +56,12 @@ SimtRun with_schedule(simt::Schedule schedule) {
 }
 
 /// The result differs from the reference in at least one of the schedules.
-void expect_wrong_result() {
-  const AttentionCase c = many_tiles();
+void expect_wrong_result(const AttentionCase& c = many_tiles(), double least = 1e-3) {
   const Output want = run_case(c, {Backend::reference, {}, 1, 0, nullptr});
   for (const auto schedule : {simt::Schedule::forward, simt::Schedule::reverse, simt::Schedule::random}) {
     const Output got = run_on_simt(c, with_schedule(schedule));
     ASSERT_TRUE(got.status.ok()) << got.status.error().message;
-    EXPECT_GT(difference(c, got, want).rel_l2, 1e-3) << "schedule " << static_cast<int>(schedule);
+    EXPECT_GT(difference(c, got, want).rel_l2, least) << "schedule " << static_cast<int>(schedule);
   }
 }
 
@@ -66,7 +73,7 @@ void expect_race(const AttentionCase& c) {
         const Output got = run_on_simt(c);
         std::exit(got.status.ok() ? 0 : 2);
       },
-      [](int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }, "data race(.|\n)*attend.cuh");
+      [](int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }, "data race(.|\n)*attend(_mma)?.cuh");
 }
 
 TEST(PlantedBug, AWaitForOneCopyGroupTooFewGivesWrongResults) {
@@ -118,6 +125,38 @@ TEST(PlantedBug, AnOverrunOfSharedMemoryIsCaught) {
   gpu::planted_bug = 6;
   EXPECT_DEATH((void)run_on_simt(many_tiles()), kAsan ? "use-after-poison(.|\n)*attend.cuh" : "");
 }
+
+TEST(PlantedBug, TheTensorCoreKernelShowsAWaitForOneGroupTooFew) {
+  gpu::planted_bug = 9;
+  expect_wrong_result(many_mma_tiles(), 0.05);
+}
+
+TEST(PlantedBug, TheTensorCoreKernelShowsAMissingBarrierAfterTheWait) {
+  gpu::planted_bug = 10;
+  if (kTsan) {
+    expect_race(many_mma_tiles());
+  } else {
+    expect_wrong_result(many_mma_tiles(), 0.05);
+  }
+}
+
+TEST(PlantedBug, AStageTheTensorCoreKernelRefillsBeforeABarrierIsARaceOnlyARaceCheckerSees) {
+  gpu::planted_bug = 11;
+  const AttentionCase c = many_mma_tiles();
+  if (kTsan) {
+    expect_race(c);
+    return;
+  }
+  const Difference d = difference(c, run_on_simt(c), run_case(c, {Backend::reference, {}, 1, 0, nullptr}));
+  EXPECT_LE(d.rel_l2, 4e-3) << "warps stay side by side at their products, so values cannot show it";
+}
+
+#if defined(KVPOOL_SIMT_ASAN)
+TEST(PlantedBug, AnOverrunFromOneSharedArrayIntoTheNextIsCaughtByItsZone) {
+  gpu::planted_bug = 12;
+  EXPECT_DEATH((void)run_on_simt(many_mma_tiles()), "use-after-poison(.|\n)*attend_mma.cuh");
+}
+#endif
 
 TEST(PlantedBug, AShuffleTakenForAFenceIsARaceOnlyARaceCheckerSees) {
   gpu::planted_bug = 7;

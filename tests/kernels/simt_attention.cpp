@@ -1,58 +1,97 @@
 #include "tests/kernels/simt_attention.hpp"
 
+#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_mma.cuh"
 #include "kernels/cuda/attend_plan.hpp"
 #include "kernels/cuda/merge.cuh"
 
 namespace kvpool::kernels::test {
 namespace {
 
-template <class Cache, int Lanes, int Rows>
-simt::LaunchResult attend(const gpu::AttendParams& params, const gpu::AttendPlan& plan,
-                          const simt::LaunchOptions& options) {
+simt::Grid grid_of(const gpu::AttendParams& params, std::size_t items, int shared_bytes) {
   simt::Grid grid;
-  grid.x = static_cast<int>(plan.items.size());
+  grid.x = static_cast<int>(items);
   grid.y = params.num_kv_heads;
   grid.threads = gpu::kThreads;
-  grid.shared_bytes = static_cast<std::size_t>(gpu::AttendBlock<Cache, Lanes, Rows>::shared_bytes());
+  grid.shared_bytes = static_cast<std::size_t>(shared_bytes);
+  return grid;
+}
+
+template <class Cache, int Lanes, int Rows>
+simt::LaunchResult attend(const gpu::AttendParams& params, std::size_t items, const simt::LaunchOptions& options) {
   return simt::launch(
-      grid, [&] { gpu::attend_block<Cache, Lanes, Rows>(params); }, options);
+      grid_of(params, items, gpu::AttendBlock<Cache, Lanes, Rows>::shared_bytes()),
+      [&] { gpu::attend_block<Cache, Lanes, Rows>(params); }, options);
+}
+
+template <class Cache, int Blocks, int BlocksV, bool Latent>
+simt::LaunchResult attend_mma(const gpu::AttendParams& params, std::size_t items, const simt::LaunchOptions& options) {
+  return simt::launch(
+      grid_of(params, items, gpu::MmaBlock<Cache, Blocks, BlocksV, Latent>::shared_bytes()),
+      [&] { gpu::attend_mma_block<Cache, Blocks, BlocksV, Latent>(params); }, options);
 }
 
 #if defined(KVPOOL_PLANT_BUGS)
-/// One kernel is enough to plant bugs in.
-simt::LaunchResult attend_any(DType /*cache*/, int /*lanes*/, const gpu::AttendParams& params,
-                              const gpu::AttendPlan& plan, const simt::LaunchOptions& options) {
-  return attend<Bf16, 16, 4>(params, plan, options);
+/// One kernel of either kind is enough to plant bugs in.
+simt::LaunchResult attend_any(const AttentionCase& /*c*/, bool mma, const gpu::AttendParams& params, std::size_t items,
+                              const simt::LaunchOptions& options) {
+  return mma ? attend_mma<Bf16, 2, 2, false>(params, items, options) : attend<Bf16, 16, 4>(params, items, options);
 }
 #else
 template <class Cache, int Lanes>
-simt::LaunchResult attend_rows(const gpu::AttendParams& params, const gpu::AttendPlan& plan,
-                               const simt::LaunchOptions& options) {
-  if (plan.rows_per_block == 1) return attend<Cache, Lanes, 1>(params, plan, options);
-  return attend<Cache, Lanes, 4>(params, plan, options);
+simt::LaunchResult attend_width(const AttentionCase& c, bool mma, const gpu::AttendParams& params, std::size_t items,
+                                const simt::LaunchOptions& options) {
+  if (mma) return attend_mma<Cache, Lanes / 8, Lanes / 8, false>(params, items, options);
+  if (c.spec.group == 1) return attend<Cache, Lanes, 1>(params, items, options);
+  return attend<Cache, Lanes, 4>(params, items, options);
 }
 
 template <class Cache>
-simt::LaunchResult attend_lanes(int lanes, const gpu::AttendParams& params, const gpu::AttendPlan& plan,
+simt::LaunchResult attend_cache(const AttentionCase& c, bool mma, const gpu::AttendParams& params, std::size_t items,
                                 const simt::LaunchOptions& options) {
-  if (lanes == 8) return attend_rows<Cache, 8>(params, plan, options);
-  if (lanes == 16) return attend_rows<Cache, 16>(params, plan, options);
-  return attend_rows<Cache, 32>(params, plan, options);
+  if constexpr (kIsBf16<Cache>) {
+    if (gpu::is_latent(c.problem())) return attend_mma<Cache, 9, 8, true>(params, items, options);
+  }
+  const int lanes = gpu::lanes_for(c.problem());
+  if (lanes == 8) return attend_width<Cache, 8>(c, mma, params, items, options);
+  if (lanes == 16) return attend_width<Cache, 16>(c, mma, params, items, options);
+  return attend_width<Cache, 32>(c, mma, params, items, options);
 }
 
-simt::LaunchResult attend_any(DType cache, int lanes, const gpu::AttendParams& params, const gpu::AttendPlan& plan,
+simt::LaunchResult attend_any(const AttentionCase& c, bool mma, const gpu::AttendParams& params, std::size_t items,
                               const simt::LaunchOptions& options) {
-  switch (cache) {
-    case DType::float16: return attend_lanes<Fp16>(lanes, params, plan, options);
-    case DType::fp8_e4m3: return attend_lanes<E4m3>(lanes, params, plan, options);
-    case DType::fp8_e5m2: return attend_lanes<E5m2>(lanes, params, plan, options);
+  switch (c.spec.cache) {
+    case DType::float16: return attend_cache<Fp16>(c, mma, params, items, options);
+    case DType::fp8_e4m3: return attend_cache<E4m3>(c, mma, params, items, options);
+    case DType::fp8_e5m2: return attend_cache<E5m2>(c, mma, params, items, options);
     case DType::bfloat16:
     case DType::float32:
     case DType::uint8: break;
   }
-  return attend_lanes<Bf16>(lanes, params, plan, options);
+  return attend_cache<Bf16>(c, mma, params, items, options);
 }
 #endif
+
+/// Both lists of a plan, then the merge.
+simt::LaunchResult run_plan(const AttentionCase& c, const gpu::AttendPlan& plan, gpu::AttendParams attend,
+                            gpu::MergeParams merge, const simt::LaunchOptions& options) {
+  attend.blocks = merge.blocks = plan.blocks.data();
+  simt::LaunchResult result;
+  for (const bool mma : {false, true}) {
+    const auto& items = mma ? plan.mma_items : plan.core_items;
+    if (items.empty() || !result.ok()) continue;
+    if (!mma && gpu::is_latent(c.problem())) continue;
+    attend.items = items.data();
+    result = attend_any(c, mma, attend, items.size(), options);
+  }
+  if (!result.ok()) return result;
+  simt::Grid grid;
+  grid.x = static_cast<int>(plan.blocks.size()) * plan.rows_per_block;
+  grid.y = static_cast<int>(c.spec.kv_heads);
+  grid.threads = 64;
+  return simt::launch(
+      grid, [&] { gpu::merge_block(merge); }, options);
+}
 
 }  // namespace
 
@@ -67,27 +106,18 @@ Output run_on_simt(const AttentionCase& c, const SimtRun& run) {
   if (output.status) output.status = gpu::check_device_args(args);
   if (!output.status || rows == 0) return output;
 
-  const gpu::AttendPlan plan = gpu::plan_attend(*step, run.target_blocks);
-  const auto partials = static_cast<std::size_t>(plan.num_slots * c.spec.kv_heads * plan.rows_per_block);
+  gpu::AttendPlan plan;
+  gpu::plan_attend(*step, run.target_blocks, plan);
+  if (run.capacity.max_sequences > 0)
+    gpu::pad_plan(plan, gpu::plan_limits(c.problem(), run.capacity, run.target_blocks));
+  const auto partials = static_cast<std::size_t>(plan.num_slots * c.spec.kv_heads);
   std::vector<float> out(partials * static_cast<std::size_t>(c.dim_v), std::numeric_limits<float>::quiet_NaN());
   std::vector<float> lse(partials, std::numeric_limits<float>::quiet_NaN());
   gpu::AttendParams attend = gpu::attend_params(*step, args);
-  attend.items = plan.items.data();
-  attend.blocks = plan.blocks.data();
   attend.partials = {out.data(), lse.data()};
-  simt::LaunchResult result;
-  if (!plan.items.empty()) result = attend_any(c.spec.cache, gpu::lanes_for(c.problem()), attend, plan, run.launch);
-  if (result.ok()) {
-    gpu::MergeParams merge = gpu::merge_params(*step, args, plan.rows_per_block);
-    merge.blocks = plan.blocks.data();
-    merge.partials = attend.partials;
-    simt::Grid grid;
-    grid.x = static_cast<int>(plan.blocks.size()) * plan.rows_per_block;
-    grid.y = static_cast<int>(c.spec.kv_heads);
-    grid.threads = 64;
-    result = simt::launch(
-        grid, [&] { gpu::merge_block(merge); }, run.launch);
-  }
+  gpu::MergeParams merge = gpu::merge_params(*step, args, plan.rows_per_block);
+  merge.partials = attend.partials;
+  const simt::LaunchResult result = run_plan(c, plan, attend, merge, run.launch);
   if (!result.ok()) output.status = Status{ErrorCode::internal, result.error};
   return output;
 }

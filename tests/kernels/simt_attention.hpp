@@ -9,6 +9,7 @@ namespace kvpool::kernels::test {
 struct SimtRun {
   simt::LaunchOptions launch;
   std::int64_t target_blocks = 4;
+  PlanCapacity capacity;  ///< given: lists of the length that a plan with this capacity has
 };
 
 /// Plan, attend kernel, merge kernel. `status` tells a failed launch or a refusal.

@@ -74,6 +74,13 @@ struct AttentionArgs {
   LogitRules rules;
 };
 
+/// What later steps of a plan will not exceed.
+struct PlanCapacity {
+  std::int64_t max_sequences = 0;
+  std::int64_t max_tokens = 0;  ///< query tokens of a step
+  std::int64_t max_len = 0;     ///< tokens of a sequence
+};
+
 /// Where the work of one step is cut. Made on the host once per step and reused for all layers of one shape.
 /// Movable. One run at a time per plan (it owns the workspace); different plans may run at the same time.
 class AttentionPlan {
@@ -85,6 +92,17 @@ class AttentionPlan {
   [[nodiscard]] static Result<AttentionPlan> make(const AttentionProblem& problem,
                                                   std::span<const std::int32_t> seq_lens,
                                                   std::span<const std::int32_t> cu_q, const ExecOptions& exec = {});
+
+  /// A plan without work whose arrays hold every step within `capacity`: with cuda, replan() changes neither their
+  /// addresses nor the shape of a launch, so that a graph captured from run() computes the new step when it is
+  /// replayed. Capture with a step that has queries, and with a page table whose columns hold max_len tokens. Errors:
+  /// as make(), and invalid_argument for a capacity below 1.
+  [[nodiscard]] static Result<AttentionPlan> reserve(const AttentionProblem& problem, const PlanCapacity& capacity,
+                                                     const ExecOptions& exec = {});
+
+  /// Takes another step; the arguments are those of make(). invalid_argument, and nothing changed, when the step
+  /// exceeds the capacity of reserve(). cuda: the upload is queued on the stream. O(B + pieces of work).
+  [[nodiscard]] Status replan(std::span<const std::int32_t> seq_lens, std::span<const std::int32_t> cu_q);
 
   /// Computes one layer. Refuses arguments that do not fit the plan or have no kernel, before any work; then `out` and
   /// `lse` are untouched. cpu and reference: blocking, done on return. cuda: queued on the stream of the plan; the
@@ -102,13 +120,14 @@ class AttentionPlan {
   [[nodiscard]] std::optional<CpuTier> tier() const noexcept;
 
   class Impl;
-  explicit AttentionPlan(std::unique_ptr<Impl> impl) noexcept;
+  explicit AttentionPlan(std::unique_ptr<Impl> impl, const PlanCapacity& capacity = {}) noexcept;
   AttentionPlan(AttentionPlan&&) noexcept;
   AttentionPlan& operator=(AttentionPlan&&) noexcept;
   ~AttentionPlan();
 
  private:
   std::unique_ptr<Impl> impl_;
+  PlanCapacity capacity_;  ///< zeros: none was given
 };
 
 /// make() and run() in one call, for a single layer.
