@@ -28,6 +28,18 @@ bool BlockPublisher::make_room(BlockId block, const BlockKey& key, std::int64_t 
   return true;
 }
 
+// Another thread may have been faster with the same key, or the index is full: then the store that was announced
+// did not happen. Where every copy counts, it is taken back; where only the last one does, as long as nobody answers.
+void BlockPublisher::publish(BlockId block, const BlockKey& key, std::int64_t covered) const {
+  const bool further_key = events() && pool().covered_tokens(block) > 0;  // whose failures the pool announces itself
+  if (pool().publish(block, key, covered) || !events() || further_key) return;
+  if (pool().options().removal_events == RemovalEvents::last_copy && pool().find(key)) return;
+  BlockRemovedEvent event;
+  event.block_hashes.push_back(key.hash);
+  event.group_idx = key.group.value();
+  pool().append_event(std::move(event));
+}
+
 void BlockPublisher::cache_full_blocks(const Request& request, std::span<const BlockId> table, std::int64_t num_cached,
                                        std::int64_t num_full, const RetentionMask& mask) const {
   const HashChain chain{request.block_hashes(), static_cast<std::size_t>(context_.units_per_block())};
@@ -56,7 +68,7 @@ void BlockPublisher::cache_full_blocks(const Request& request, std::span<const B
     pool().append_event(std::move(event));
   }
   for (const Entry& entry : entries) {
-    pool().publish(entry.block, {chain[static_cast<std::size_t>(entry.index)], context_.id}, (entry.index + 1) * size);
+    publish(entry.block, {chain[static_cast<std::size_t>(entry.index)], context_.id}, (entry.index + 1) * size);
   }
 }
 
@@ -77,7 +89,7 @@ std::optional<BlockKey> BlockPublisher::cache_partial_block(const Request& reque
     event.extra_keys.emplace().push_back(request.extra_keys(num_tokens - unit, num_tokens, cursor));
     pool().append_event(std::move(event));
   }
-  pool().publish(block, key, num_tokens);
+  publish(block, key, num_tokens);
   return key;
 }
 

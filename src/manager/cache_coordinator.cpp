@@ -13,17 +13,6 @@ std::optional<PrefixHit> CacheCoordinator::find_hit_per_group(std::span<const Bl
   return std::nullopt;
 }
 
-// Groups of encoder tokens ask for those and know nothing of what the decoder has computed.
-SlotDemand CacheCoordinator::demand_of(const SingleTypeManager& manager, const AllocationPlan& plan) const noexcept {
-  if (!manager.holds_encoder_tokens()) return plan.demand;
-  SlotDemand demand = plan.demand;
-  demand.tokens = plan.encoder_tokens;
-  demand.main_tokens = plan.encoder_tokens;
-  demand.total_computed = 0;
-  demand.local_computed = 0;
-  return demand;
-}
-
 std::span<const BlockHandle> CacheCoordinator::hits_of(std::size_t group, const AllocationPlan& plan) const noexcept {
   if (plan.hits == nullptr || managers_[group]->holds_encoder_tokens()) return {};
   return plan.hits->groups[group];
@@ -32,7 +21,7 @@ std::span<const BlockHandle> CacheCoordinator::hits_of(std::size_t group, const 
 BlockDemand CacheCoordinator::blocks_to_allocate(const SequenceState& state, const AllocationPlan& plan) const {
   BlockDemand sum;
   for (std::size_t g = 0; g < managers_.size(); ++g) {
-    const SlotDemand demand = demand_of(*managers_[g], plan);
+    const SlotDemand& demand = demand_of(*managers_[g], plan);
     const BlockNeed need = managers_[g]->blocks_to_allocate(state.groups[g], demand, hits_of(g, plan));
     sum.announced += need.total();
     sum.reserved += std::max<std::int64_t>(need.fresh, 0) + need.evictable;

@@ -23,8 +23,8 @@ struct CoordinatedHit {
 /// What one allocate_slots call asks for; tokens.
 struct AllocationPlan {
   SlotDemand demand;
+  SlotDemand encoder_demand;  ///< of groups of encoder tokens, which know nothing of what the decoder has computed
   std::int64_t external_tokens = 0;
-  std::int64_t encoder_tokens = 0;
   const KVCacheBlocks* hits = nullptr;  ///< null: none
 };
 
@@ -99,7 +99,10 @@ class CacheCoordinator {
   [[nodiscard]] std::int64_t num_reprefillable() const noexcept;
 
  private:
-  [[nodiscard]] SlotDemand demand_of(const SingleTypeManager& manager, const AllocationPlan& plan) const noexcept;
+  [[nodiscard]] static const SlotDemand& demand_of(const SingleTypeManager& manager,
+                                                   const AllocationPlan& plan) noexcept {
+    return manager.holds_encoder_tokens() ? plan.encoder_demand : plan.demand;
+  }
   [[nodiscard]] std::span<const BlockHandle> hits_of(std::size_t group, const AllocationPlan& plan) const noexcept;
   [[nodiscard]] bool pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
                                std::int64_t fresh, Reservation& reservation, std::vector<BlockId>& pinned) const;

@@ -14,7 +14,7 @@ void CrossAttentionManager::add_local_blocks(GroupState& /*state*/, const SlotDe
 void CrossAttentionManager::allocate_external_blocks(GroupState& /*state*/, const SlotDemand& /*demand*/,
                                                      Reservation& /*reservation*/) {}
 
-void CrossAttentionManager::cache_blocks(const Request& /*request*/, GroupState& /*state*/,
-                                         std::int64_t /*num_tokens*/) {}
+void CrossAttentionManager::cache_blocks(const Request& /*request*/, GroupState& /*state*/, std::int64_t /*num_tokens*/,
+                                         std::int64_t /*reached*/) {}
 
 }  // namespace kvpool

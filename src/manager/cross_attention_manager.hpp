@@ -13,7 +13,7 @@ class CrossAttentionManager final : public SingleTypeManager {
   [[nodiscard]] GroupHits find_longest_cache_hit(const LookupQuery& query) const override;
   void add_local_blocks(GroupState& state, const SlotDemand& demand, std::span<const BlockHandle> hits) override;
   void allocate_external_blocks(GroupState& state, const SlotDemand& demand, Reservation& reservation) override;
-  void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) override;
+  void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens, std::int64_t reached) override;
 };
 
 }  // namespace kvpool

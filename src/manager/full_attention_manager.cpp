@@ -59,8 +59,9 @@ GroupHits FullAttentionManager::find_longest_cache_hit(const LookupQuery& query)
   return hits;
 }
 
-void FullAttentionManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) {
-  SingleTypeManager::cache_blocks(request, state, num_tokens);
+void FullAttentionManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens,
+                                        std::int64_t reached) {
+  SingleTypeManager::cache_blocks(request, state, num_tokens, reached);
   if (context().units_per_block() == 1) return;
   const std::int64_t boundary = request.num_prompt_tokens() / context().hash_block_size * context().hash_block_size;
   if (boundary == 0 || boundary > num_tokens || boundary % block_size() == 0) return;

@@ -15,7 +15,7 @@ class FullAttentionManager : public SingleTypeManager {
   [[nodiscard]] GroupHits find_longest_cache_hit(const LookupQuery& query) const override;
 
   /// Full blocks, and the prompt's last whole hash unit when it ends inside a block.
-  void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) override;
+  void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens, std::int64_t reached) override;
 
   [[nodiscard]] std::int64_t num_common_prefix_blocks(const GroupState& state) const override;
 

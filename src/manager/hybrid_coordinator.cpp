@@ -9,7 +9,7 @@ HybridCoordinator::HybridCoordinator(BlockPool& pool, Managers managers, const C
                                      std::span<const KVCacheGroup> groups, const std::vector<bool>& eagle_groups)
     : CacheCoordinator(pool, std::move(managers), options) {
   merge_equal_specs(groups, eagle_groups);
-  partial_hits_ = can_hit_partially(groups);
+  partial_hits_ = can_hit_partially();
 }
 
 void HybridCoordinator::merge_equal_specs(std::span<const KVCacheGroup> groups, const std::vector<bool>& eagle_groups) {
@@ -27,18 +27,16 @@ void HybridCoordinator::merge_equal_specs(std::span<const KVCacheGroup> groups, 
   }
 }
 
-bool HybridCoordinator::can_hit_partially(std::span<const KVCacheGroup> groups) const {
+bool HybridCoordinator::can_hit_partially() const {
   const std::int64_t unit = options().hash_block_size;
-  const auto wants_it = [&](const KVCacheGroup& group) {
-    const auto* mamba = std::get_if<MambaSpec>(&group.spec);
-    if (mamba == nullptr || mamba->cache_mode != MambaCacheMode::align) return false;
-    return options().dcp_world_size > 1 ? mamba->block_size >= unit : mamba->block_size > unit;
-  };
-  if (std::none_of(groups.begin(), groups.end(), wants_it)) return false;
+  bool wanted = false;
   for (std::size_t g = 0; g < num_groups(); ++g) {
-    if (!manager(g).supports_fine_lookup() && manager(g).block_size() != unit) return false;
+    const SingleTypeManager& rules = manager(g);
+    const bool ends_inside = options().dcp_world_size > 1 ? rules.block_size() >= unit : rules.block_size() > unit;
+    wanted = wanted || (rules.keeps_prompt_tails() && ends_inside);
+    if (!rules.supports_fine_lookup() && rules.block_size() != unit) return false;
   }
-  return true;
+  return wanted;
 }
 
 std::int64_t HybridCoordinator::align(std::int64_t tokens) const noexcept {
@@ -156,7 +154,7 @@ void HybridCoordinator::cache_blocks(const Request& request, SequenceState& stat
       const std::int64_t final_tokens = std::max<std::int64_t>(0, num_tokens - num_reprefillable());
       tokens = std::min(final_tokens, align(final_tokens) + manager(g).block_size());
     }
-    manager(g).cache_blocks(request, state.groups[g], tokens);
+    manager(g).cache_blocks(request, state.groups[g], tokens, num_tokens);
   }
 }
 

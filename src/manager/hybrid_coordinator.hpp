@@ -34,7 +34,7 @@ class HybridCoordinator final : public CacheCoordinator {
   struct Search;
 
   void merge_equal_specs(std::span<const KVCacheGroup> groups, const std::vector<bool>& eagle_groups);
-  [[nodiscard]] bool can_hit_partially(std::span<const KVCacheGroup> groups) const;
+  [[nodiscard]] bool can_hit_partially() const;
   [[nodiscard]] SingleTypeManager& first_manager(const SpecGroup& group) const noexcept {
     return manager(group.ids.front().value());
   }

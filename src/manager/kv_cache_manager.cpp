@@ -10,6 +10,7 @@
 #include "kvpool/manager/residency_metrics.hpp"
 #include "manager/block_publisher.hpp"
 #include "manager/coordinator_factory.hpp"
+#include "manager/manager_factory.hpp"
 #include "manager/manager_impl.hpp"
 #include "manager/slot_allocation.hpp"
 
@@ -58,16 +59,6 @@ BlockPoolOptions pool_options(const KVCacheConfig& config, const KVCacheManagerO
   return pool;
 }
 
-std::optional<std::int64_t> window_of(const KVCacheSpec& spec) {
-  if (const auto* uniform = std::get_if<UniformTypeSpec>(&spec)) {
-    return window_of(to_group_spec(uniform->layers.front().spec));
-  }
-  if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) return window->sliding_window;
-  if (const auto* window = std::get_if<SlidingWindowMlaSpec>(&spec)) return window->sliding_window;
-  if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) return full->sliding_window;
-  return std::nullopt;
-}
-
 }  // namespace
 
 KVCacheManager::Impl::Impl(KVCacheConfig kv_config, KVCacheManagerOptions manager_options)
@@ -77,7 +68,7 @@ KVCacheManager::Impl::Impl(KVCacheConfig kv_config, KVCacheManagerOptions manage
   watermark_blocks = static_cast<std::int64_t>(options.watermark * static_cast<double>(config.num_blocks));
   zeroing = needs_zeroing(config);
   for (const KVCacheGroup& group : config.groups) {
-    event_info.push_back({std::string(event_kind(group.spec)), window_of(group.spec)});
+    event_info.push_back({std::string(event_kind(group.spec)), spec_traits(group.spec)->window});
   }
 }
 

@@ -83,9 +83,11 @@ std::vector<BlockId> MambaAlignManager::allocate_new_blocks(GroupState& state, c
   return fresh;
 }
 
-void MambaAlignManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) {
-  MambaManager::cache_blocks(request, state, num_tokens);
-  register_prompt_tail(request, state, num_tokens);
+void MambaAlignManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens,
+                                     std::int64_t reached) {
+  MambaManager::cache_blocks(request, state, num_tokens, reached);
+  // The running block holds the state after the last token: at an earlier boundary it is gone.
+  if (num_tokens == reached) register_prompt_tail(request, state, num_tokens);
 }
 
 void MambaAlignManager::register_prompt_tail(const Request& request, GroupState& state, std::int64_t num_tokens) {

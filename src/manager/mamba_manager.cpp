@@ -60,9 +60,10 @@ std::vector<BlockId> MambaManager::allocate_new_blocks(GroupState& state, const 
   return SingleTypeManager::allocate_new_blocks(state, with_speculation, reservation);
 }
 
-void MambaManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) {
+void MambaManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens,
+                                std::int64_t reached) {
   const std::int64_t before = std::max<std::int64_t>(state.num_cached, 0);
-  SingleTypeManager::cache_blocks(request, state, num_tokens);
+  SingleTypeManager::cache_blocks(request, state, num_tokens, reached);
   for (std::int64_t i = before; i < state.num_cached; ++i) {
     const BlockId block = state.table[static_cast<std::size_t>(i)];
     if (block != kNullBlock) note_published(block);

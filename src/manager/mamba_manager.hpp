@@ -28,7 +28,7 @@ class MambaManager : public SingleTypeManager {
                                              std::span<const BlockHandle> hits) const override;
   std::vector<BlockId> allocate_new_blocks(GroupState& state, const SlotDemand& demand,
                                            Reservation& reservation) override;
-  void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) override;
+  void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens, std::int64_t reached) override;
   void new_step_starts() override { published_this_step_.start_step(); }
 
  protected:

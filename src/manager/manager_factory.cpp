@@ -63,8 +63,6 @@ Status check_sizes(const KVCacheSpec& spec) {
       spec);
 }
 
-constexpr SpecTraits kFull{.is_full_attention = true};
-
 }  // namespace
 
 Result<SpecTraits> spec_traits(const KVCacheSpec& spec) {
@@ -76,15 +74,20 @@ Result<SpecTraits> spec_traits(const KVCacheSpec& spec) {
   if (Status status = check_sizes(layer); !status) return status.error();
   return std::visit(
       Overloaded{
-          [](const SlidingWindowSpec&) { return SpecTraits{.is_windowed = true, .is_sparse = true}; },
-          [](const SlidingWindowMlaSpec&) { return SpecTraits{.is_windowed = true, .is_sparse = true}; },
+          [](const SlidingWindowSpec& s) {
+            return SpecTraits{.is_windowed = true, .is_sparse = true, .window = s.sliding_window};
+          },
+          [](const SlidingWindowMlaSpec& s) {
+            return SpecTraits{.is_windowed = true, .is_sparse = true, .window = s.sliding_window};
+          },
           [](const ChunkedLocalAttentionSpec&) { return SpecTraits{.is_windowed = true, .is_chunked_local = true}; },
           [](const MambaSpec&) { return SpecTraits{.is_state = true, .is_sparse = true}; },
           [](const CrossAttentionSpec&) { return SpecTraits{.is_encoder = true}; },
           [](const SinkFullAttentionSpec& s) {
             return SpecTraits{.is_full_attention = true, .permanent_blocks = s.sink_len / s.block_size};
           },
-          [](const auto&) { return kFull; },
+          [](const FullAttentionSpec& s) { return SpecTraits{.is_full_attention = true, .window = s.sliding_window}; },
+          [](const auto&) { return SpecTraits{.is_full_attention = true}; },
       },
       layer);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "kvpool/config/kv_cache_spec.hpp"
 #include "kvpool/foundation/error.hpp"
@@ -18,6 +19,7 @@ struct SpecTraits {
   bool is_encoder = false;  ///< cross attention
   bool is_chunked_local = false;
   std::int64_t permanent_blocks = 0;
+  std::optional<std::int64_t> window{};  ///< tokens, as told in events
 };
 
 /// Errors: unsupported (a type without a manager), invalid_config (a size out of range).

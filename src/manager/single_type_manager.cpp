@@ -126,7 +126,8 @@ RetentionMask SingleTypeManager::reachable_blocks(std::int64_t /*begin*/, std::i
   return RetentionMask::everything();
 }
 
-void SingleTypeManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens) {
+void SingleTypeManager::cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens,
+                                     std::int64_t /*reached*/) {
   const std::int64_t cached = std::max<std::int64_t>(state.num_cached, 0);
   const std::int64_t full = std::min(num_tokens / block_size(), state.length());
   if (cached >= full) return;

@@ -35,6 +35,8 @@ class SingleTypeManager {
   [[nodiscard]] virtual bool is_state() const noexcept { return false; }
   /// A look-up may end at any hash unit, not only at the end of a block.
   [[nodiscard]] virtual bool supports_fine_lookup() const noexcept { return false; }
+  /// Registers its state where the prompt's last hash unit ends, also inside a block.
+  [[nodiscard]] virtual bool keeps_prompt_tails() const noexcept { return false; }
   /// Needs blocks for encoder tokens instead of decoder tokens.
   [[nodiscard]] virtual bool holds_encoder_tokens() const noexcept { return false; }
   /// Blocks that belong to the group for ever.
@@ -74,8 +76,9 @@ class SingleTypeManager {
 
   // --- content --------------------------------------------------------------------------------------------
 
-  /// Publishes full blocks within the first `num_tokens`.
-  virtual void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens);
+  /// Publishes full blocks within the first `num_tokens`, whose content is final. The request itself has run to
+  /// `reached`, which is more while its last tokens may be computed again.
+  virtual void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens, std::int64_t reached);
 
   // --- giving back ------------------------------------------------------------------------------------------
 

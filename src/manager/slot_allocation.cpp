@@ -9,7 +9,9 @@ namespace {
 
 Status invalid(std::string message) { return Status(ErrorCode::invalid_argument, std::move(message)); }
 
-Status check_not_negative(const AllocateSlots& arguments) {
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;  // sums of a few such numbers do not overflow
+
+Status check_ranges(const Request& request, const AllocateSlots& arguments) {
   const std::pair<const char*, std::int64_t> fields[] = {
       {"num_new_tokens", arguments.num_new_tokens},
       {"num_new_computed_tokens", arguments.num_new_computed_tokens},
@@ -17,9 +19,12 @@ Status check_not_negative(const AllocateSlots& arguments) {
       {"num_external_computed_tokens", arguments.num_external_computed_tokens},
       {"num_encoder_tokens", arguments.num_encoder_tokens},
       {"reserved_blocks", arguments.reserved_blocks},
+      {"num_computed_tokens", request.num_computed_tokens},
+      {"num_in_flight_tokens", request.num_in_flight_tokens},
   };
   for (const auto& [name, value] : fields) {
     if (value < 0) return invalid(fmt::format("{}: {} is negative", name, value));
+    if (value > kMostTokens) return invalid(fmt::format("{}: {} is more than 2^48", name, value));
   }
   return {};
 }
@@ -41,7 +46,7 @@ SlotAllocation::SlotAllocation(CacheCoordinator& coordinator, const KVCacheManag
 }
 
 Status SlotAllocation::validate(const SequenceState& state) const {
-  if (Status status = check_not_negative(arguments_); !status) return status;
+  if (Status status = check_ranges(request_, arguments_); !status) return status;
   const std::int64_t external = arguments_.num_external_computed_tokens;
   if (arguments_.num_new_tokens == 0 && external == 0) return invalid("neither new nor external tokens");
   if (local_ + external > options_.max_model_len) {
@@ -69,7 +74,7 @@ AllocationPlan SlotAllocation::plan() const noexcept {
   plan.demand.total_computed = total_;
   plan.demand.local_computed = local_;
   plan.external_tokens = arguments_.num_external_computed_tokens;
-  plan.encoder_tokens = arguments_.num_encoder_tokens;
+  plan.encoder_demand.tokens = plan.encoder_demand.main_tokens = arguments_.num_encoder_tokens;
   plan.hits = hits_;
   return plan;
 }
@@ -79,7 +84,7 @@ bool SlotAllocation::whole_sequence_fits(const SequenceState& state) const {
   AllocationPlan whole = plan();
   whole.demand.tokens = std::min(request_.num_tokens(), options_.max_model_len);
   whole.demand.main_tokens = whole.demand.tokens;
-  whole.demand.apply_admission_cap = true;
+  whole.demand.apply_admission_cap = whole.encoder_demand.apply_admission_cap = true;
   const std::int64_t need = coordinator_.blocks_to_allocate(state, whole).announced;
   return need + watermark_ <= std::int64_t{coordinator_.pool().num_free_blocks()};
 }
@@ -106,9 +111,13 @@ AllocatedSlots SlotAllocation::run(SequenceState& state) {
   BlockPool& pool = coordinator_.pool();
   const std::int64_t keep_free = need.left_to_keep(watermark_ + arguments_.reserved_blocks);
   if (need.reserved + keep_free > std::int64_t{pool.num_blocks()}) return result;
-  std::optional<Reservation> reservation =
-      pool.try_reserve(static_cast<std::uint32_t>(need.reserved), static_cast<std::uint32_t>(keep_free));
-  if (!reservation) return result;
+  std::optional<Reservation> reservation;
+  if (need.reserved == 0 && keep_free == 0) {
+    reservation.emplace();  // most decode steps: the last block has room
+  } else {
+    reservation = pool.try_reserve(static_cast<std::uint32_t>(need.reserved), static_cast<std::uint32_t>(keep_free));
+    if (!reservation) return result;
+  }
 
   if (!coordinator_.pin_hits(request_, plan, need.reserved - need.for_hits, *reservation)) {
     result.outcome = AllocateOutcome::prefix_lost;

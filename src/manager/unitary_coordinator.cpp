@@ -25,7 +25,7 @@ CoordinatedHit UnitaryCoordinator::find_longest_cache_hit(std::span<const BlockH
 
 void UnitaryCoordinator::cache_blocks(const Request& request, SequenceState& state, std::int64_t num_tokens) {
   const std::int64_t final_tokens = std::max<std::int64_t>(0, num_tokens - num_reprefillable());
-  manager(0).cache_blocks(request, state.groups[0], final_tokens);
+  manager(0).cache_blocks(request, state.groups[0], final_tokens, num_tokens);
 }
 
 }  // namespace kvpool

@@ -165,8 +165,8 @@ class KVCacheManager {
   [[nodiscard]] Result<KVCacheBlocks> truncate_computed_blocks(const KVCacheBlocks& blocks,
                                                                std::int64_t num_tokens) const;
 
-  /// Errors: invalid_argument (neither new nor external tokens, negative numbers, hits for a sequence
-  /// that already has blocks, more computed tokens than max_model_len). Shortage is an outcome, not an
+  /// Errors: invalid_argument (neither new nor external tokens, numbers that are negative or beyond 2^48, hits for a
+  /// sequence that already has blocks, more computed tokens than max_model_len). Shortage is an outcome, not an
   /// error. All-or-nothing across groups. Lock-free; O(hits + new blocks), whatever the request's length.
   [[nodiscard]] Result<AllocatedSlots> allocate_slots(Request& request, Sequence& sequence,
                                                       const AllocateSlots& arguments);

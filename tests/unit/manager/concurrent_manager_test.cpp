@@ -1,6 +1,7 @@
 // Several scheduler threads on one manager; each owns its requests.
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <random>
 #include <thread>
@@ -84,6 +85,26 @@ void serve(Engine& engine, Running& running, FakeMemory& memory, Counts& counts)
   counts.finished.fetch_add(1, std::memory_order_relaxed);
 }
 
+/// Copies that a consumer of the event stream knows of each key.
+std::map<BlockKey, std::int64_t> replayed_events(Engine& engine) {
+  std::map<BlockKey, std::int64_t> announced;
+  for (const KVEvent& event : engine->take_events()) {
+    if (const auto* stored = std::get_if<BlockStoredEvent>(&event)) {
+      for (const BlockHash& hash : stored->block_hashes) ++announced[{hash, GroupId{*stored->group_idx}}];
+    } else if (const auto* removed = std::get_if<BlockRemovedEvent>(&event)) {
+      for (const BlockHash& hash : removed->block_hashes) {
+        const auto known = announced.find({hash, GroupId{*removed->group_idx}});
+        if (known == announced.end()) {
+          ADD_FAILURE() << "a removal before its store";
+        } else if (--known->second == 0) {
+          announced.erase(known);
+        }
+      }
+    }
+  }
+  return announced;
+}
+
 class ConcurrentManager : public testing::TestWithParam<int> {};
 
 TEST_P(ConcurrentManager, RequestsOfDifferentThreadsDoNotDisturbEachOther) {
@@ -120,23 +141,39 @@ TEST_P(ConcurrentManager, RequestsOfDifferentThreadsDoNotDisturbEachOther) {
   EXPECT_GT(counts.hit_blocks.load(), 0);
   EXPECT_EQ(engine.free_blocks(), 99U);
   engine.expect_sound();
-  std::map<BlockKey, std::int64_t> announced;
-  for (const KVEvent& event : engine->take_events()) {
-    if (const auto* stored = std::get_if<BlockStoredEvent>(&event)) {
-      for (const BlockHash& hash : stored->block_hashes) ++announced[{hash, GroupId{*stored->group_idx}}];
-    } else if (const auto* removed = std::get_if<BlockRemovedEvent>(&event)) {
-      for (const BlockHash& hash : removed->block_hashes) {
-        const auto known = announced.find({hash, GroupId{*removed->group_idx}});
-        ASSERT_NE(known, announced.end()) << "a removal before its store";
-        if (--known->second == 0) announced.erase(known);
-      }
-    }
-  }
-  EXPECT_EQ(announced.size(), engine.pool().num_cached_keys());
+  EXPECT_EQ(replayed_events(engine).size(), engine.pool().num_cached_keys());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ConcurrentManager, testing::Values(0, 1),
                          [](const auto& param) { return std::string(param.param == 0 ? "full" : "hybrid"); });
+
+// Where the second copy of a content gets no key, each key is announced once, whoever was faster.
+TEST(ConcurrentDuplicates, SkippedCopiesLeaveNothingInTheEventStream) {
+  EngineOptions options{.num_blocks = 4 * kThreads + 1, .groups = {full(4)}};
+  options.manager.enable_kv_cache_events = true;
+  options.manager.duplicates = DuplicatePolicy::skip;
+  Engine engine(options);
+  for (TokenId round = 0; round < 200; ++round) {
+    std::vector<Running> team;
+    for (int t = 0; t < kThreads; ++t) team.push_back(engine.start(tokens(100 * round, 16)));
+    std::atomic<int> ready{0};
+    std::vector<std::thread> threads;
+    for (Running& running : team) {
+      threads.emplace_back([&engine, &running, &ready] {
+        ready.fetch_add(1, std::memory_order_relaxed);
+        while (ready.load(std::memory_order_relaxed) < kThreads) std::this_thread::yield();
+        engine.step(running, 16);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (Running& running : team) engine->free(running.sequence);
+    const std::map<BlockKey, std::int64_t> announced = replayed_events(engine);
+    for (const auto& [key, copies] : announced) ASSERT_EQ(copies, 1) << "round " << round;
+    ASSERT_EQ(announced.size(), engine.pool().num_cached_keys());
+    ASSERT_TRUE(engine->reset_prefix_cache());
+    ASSERT_EQ(engine->take_events().size(), 1U);
+  }
+}
 
 TEST(ConcurrentByRequest, TableServesDifferentIdsAtTheSameTime) {
   EngineOptions options{.num_blocks = 400, .groups = {full(4), mamba(4, MambaCacheMode::align)}};

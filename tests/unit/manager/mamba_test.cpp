@@ -178,6 +178,26 @@ TEST(MambaAlign, PromptTailIsRegisteredAndCopiedBeforeItsOwnerGoesOn) {
   EXPECT_EQ(engine.hit(tokens(0, 20)), 12);
 }
 
+// With a prefill look-ahead, content counts as final some tokens late. The running block holds a later state by then.
+TEST(MambaAlign, PromptTailIsNotRegisteredWhenItsStateIsGone) {
+  EngineOptions options = partial();
+  options.manager.use_eagle = true;
+  options.manager.num_prefill_lookahead = 3;
+  Engine engine(options);
+  Running owner = engine.start(tokens(0, 13));
+  engine.step(owner, 8);
+  engine.step(owner, 4);
+  const BlockId running{engine.table(owner, 1)[1]};
+  for (TokenId token = 100; token < 108; ++token) {
+    engine.decode(owner, token);
+    ASSERT_NE(engine.pool().covered_tokens(running), 12) << "registered for 12 tokens, holds the state of more";
+    ASSERT_TRUE(engine->take_block_copies().empty());
+  }
+  engine->free(owner.sequence);
+  EXPECT_EQ(engine.free_blocks(), 59U);
+  engine.expect_sound();
+}
+
 TEST(MambaAlign, PendingOffloadsAreDroppedWithTheRequest) {
   Engine engine(partial());
   Running owner = engine.start(tokens(0, 12));

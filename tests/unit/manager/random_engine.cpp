@@ -38,9 +38,13 @@ EngineOptions RandomEngine::random_options(std::mt19937& random, std::string& de
   options.manager.enable_caching = pick(8) != 0;
   options.manager.free_order = pick(3) == 0 ? FreeOrder::append : FreeOrder::split;
   options.manager.use_eagle = model != 4 && pick(4) == 0;
+  if (options.manager.use_eagle) options.manager.num_prefill_lookahead = pick(4);
+  options.manager.duplicates = pick(4) == 0 ? DuplicatePolicy::skip : DuplicatePolicy::keep;
   options.manager.watermark = pick(4) == 0 ? 0.05 : 0.0;
   description = "model " + std::to_string(model) + " blocks " + std::to_string(options.num_blocks) + " window " +
-                std::to_string(w) + (options.manager.use_eagle ? " drafts" : "") +
+                std::to_string(w) +
+                (options.manager.use_eagle ? " drafts " + std::to_string(options.manager.num_prefill_lookahead) : "") +
+                (options.manager.duplicates == DuplicatePolicy::skip ? " skip" : "") +
                 (options.retention_interval ? " interval " + std::to_string(*options.retention_interval) : "");
   return options;
 }

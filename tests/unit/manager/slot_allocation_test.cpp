@@ -1,4 +1,6 @@
 // The contract of allocate_slots: what it needs, what it refuses, what a refusal leaves behind.
+#include <limits>
+
 #include "kvpool/foundation/contract.hpp"
 #include "tests/unit/manager/engine.hpp"
 
@@ -29,6 +31,15 @@ TEST(AllocateSlots, RefusesArgumentsThatMakeNoSense) {
   beyond.num_new_tokens = 1;
   beyond.num_external_computed_tokens = (1 << 20) + 1;
   EXPECT_EQ(error_of(engine, running, beyond), ErrorCode::invalid_argument);
+  AllocateSlots endless;
+  endless.num_new_tokens = std::numeric_limits<std::int64_t>::max();
+  endless.num_lookahead_tokens = 1;
+  EXPECT_EQ(error_of(engine, running, endless), ErrorCode::invalid_argument) << "sums must not overflow";
+  AllocateSlots one;
+  one.num_new_tokens = 1;
+  running.request.num_in_flight_tokens = -1;
+  EXPECT_EQ(error_of(engine, running, one), ErrorCode::invalid_argument) << "would release blocks that are still read";
+  running.request.num_in_flight_tokens = 0;
   KVCacheBlocks foreign;
   foreign.groups = {{engine.pool().handle(BlockId{1})}, {}};
   AllocateSlots wrong_groups;
