@@ -84,6 +84,13 @@ void read_latent(const ConfigFields& fields, LatentFacts& latent) {
   latent.qk_nope_head_dim = fields.integer({"qk_nope_head_dim"}, 0);
   latent.v_head_dim = fields.integer({"v_head_dim"});
   latent.q_lora_rank = fields.integer({"q_lora_rank"});
+  latent.index_head_dim = fields.integer({"index_head_dim"});
+  latent.index_n_heads = fields.integer({"index_n_heads"});
+  if (!fields.has("index_topk") && !latent.index_head_dim) return;
+  const char* name = fields.has("index_topk") ? "index_topk" : "index_head_dim";
+  (void)fields.integer({"index_topk"});
+  if (!latent.kv_lora_rank) fields.refuse(name, "indexers are known beside latent attention (kv_lora_rank) only");
+  if (!latent.index_head_dim) fields.refuse(name, "needs index_head_dim");
 }
 
 // Pure state models call their heads as others call their attention heads.
@@ -256,7 +263,6 @@ ModelFacts parse_model_config(const std::string& name, std::string_view text) {
   facts.file = name;
   facts.model_type = fields.text({"model_type"});
   facts.architectures = fields.texts("architectures");
-  if (fields.has("index_topk")) fields.refuse("index_topk", "caches of sparse-attention indexers are not planned");
   const bool pure_state =
       facts.model_type == "mamba" || facts.model_type == "mamba2" || facts.model_type == "falcon_mamba";
   const auto layers = fields.integer({"num_hidden_layers", "num_layers", "n_layer", "n_layers", "decoder_layers"});

@@ -64,6 +64,8 @@ constexpr std::array kDecisive = std::to_array<std::string_view>({
     "linear_key_head_dim",
     "linear_value_head_dim",
     "linear_conv_kernel_dim",
+    "index_head_dim",
+    "index_n_heads",
     "text_config",
     "quantization_config",
     "multi_query_group_num",

@@ -186,7 +186,10 @@ Result<Kinds> layer_kinds(const ModelFacts& facts) {
   auto kinds = raw_kinds(facts);
   if (!kinds) return kinds;
   if (const Status status = check_kinds(facts, *kinds); !status) return status.error();
-  if (facts.latent.kv_lora_rank) std::replace(kinds->begin(), kinds->end(), LayerKind::full, LayerKind::latent);
+  if (facts.latent.kv_lora_rank) {
+    const LayerKind latent = facts.latent.index_head_dim ? LayerKind::latent_and_index : LayerKind::latent;
+    std::replace(kinds->begin(), kinds->end(), LayerKind::full, latent);
+  }
   const auto shared = static_cast<std::ptrdiff_t>(facts.pattern.num_kv_shared_layers.value_or(0));
   std::fill(kinds->end() - shared, kinds->end(), LayerKind::none);
   return kinds;

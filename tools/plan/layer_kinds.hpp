@@ -13,11 +13,12 @@ enum class LayerKind {
   full,  ///< keeps the whole sequence
   window,
   chunked,
-  latent,          ///< keeps one latent vector a token
-  state,           ///< recurrent
-  cross,           ///< attends to the encoder only
-  full_and_cross,  ///< decoder layer of an encoder-decoder model
-  none,            ///< keeps nothing: feed-forward only, or reuses another layer's KV
+  latent,            ///< keeps one latent vector a token
+  latent_and_index,  ///< and a key of the indexer that chooses what is attended to
+  state,             ///< recurrent
+  cross,             ///< attends to the encoder only
+  full_and_cross,    ///< decoder layer of an encoder-decoder model
+  none,              ///< keeps nothing: feed-forward only, or reuses another layer's KV
 };
 
 /// One entry per layer. Errors: bad_input naming field and value.

@@ -23,7 +23,7 @@ std::vector<LedgerEntry> make_ledger(std::span<const StageMemory> memory, std::s
     const std::int64_t pool = num_blocks * block_bytes[i];
     enter("outside_utilization", stage.total_bytes - stage.usable_bytes, "total minus the utilization limit");
     enter("weights", stage.weight_bytes, stage.weights_given ? "given" : "estimated from the shapes");
-    enter("peak_activations", stage.peak_bytes, stage.peak_bytes > 0 ? "given" : "not given");
+    enter("peak_activations", stage.peak_bytes, stage.peak_given ? "given" : "estimated from the shapes");
     enter("kv_reserved_blocks", reserved, "null block and attention sinks");
     enter("kv_blocks", pool - reserved, "blocks that serve requests");
     const std::int64_t rest = stage.available_bytes() - pool;

@@ -16,6 +16,7 @@ struct StageMemory {
   std::int64_t weight_bytes = 0;
   std::int64_t peak_bytes = 0;
   bool weights_given = false;  ///< else estimated
+  bool peak_given = false;     ///< else estimated
 
   /// For KV cache; negative when weights and activations alone are too large.
   [[nodiscard]] std::int64_t available_bytes() const noexcept { return usable_bytes - weight_bytes - peak_bytes; }

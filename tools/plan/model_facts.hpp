@@ -16,6 +16,7 @@ using Count = std::optional<std::int64_t>;
 struct LatentFacts {
   Count kv_lora_rank;  ///< set: the model uses latent attention
   Count qk_rope_head_dim, qk_nope_head_dim, v_head_dim, q_lora_rank;
+  Count index_head_dim, index_n_heads;  ///< set: a small indexer chooses the tokens that are attended to
 };
 
 /// Recurrent layers; which fields are set tells which kind they are.

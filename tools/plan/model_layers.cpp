@@ -18,10 +18,13 @@ constexpr std::int64_t kKernelTokens = 16;  // attention blocks that make room f
 constexpr std::int64_t kLargestPage = std::int64_t{1} << 40;
 
 constexpr std::array kKnownTypes = std::to_array<std::string_view>({
-    "llama",       "llama4",     "llama4_text", "mllama",      "mllama_text_model", "qwen2",   "qwen2_moe", "qwen3",
-    "qwen3_moe",   "qwen3_next", "mistral",     "mistral3",    "mixtral",           "gemma",   "gemma2",    "gemma3",
-    "gemma3_text", "phi3",       "deepseek_v2", "deepseek_v3", "kimi_k2",           "gpt_oss", "glm4_moe",  "glm4",
-    "jamba",       "nemotron_h", "mamba",       "mamba2",      "falcon_mamba",      "whisper", "cohere2",
+    "llama",        "llama4",      "llama4_text", "mllama",      "mllama_text_model",
+    "qwen2",        "qwen2_moe",   "qwen3",       "qwen3_moe",   "qwen3_next",
+    "mistral",      "mistral3",    "mixtral",     "gemma",       "gemma2",
+    "gemma3",       "gemma3_text", "phi3",        "deepseek_v2", "deepseek_v3",
+    "deepseek_v32", "kimi_k2",     "gpt_oss",     "glm4_moe",    "glm4",
+    "jamba",        "nemotron_h",  "mamba",       "mamba2",      "falcon_mamba",
+    "whisper",      "cohere2",
 });
 
 // Specs of the kinds of layers that a model has, made when first asked for.
@@ -31,7 +34,8 @@ class SpecMaker {
 
   [[nodiscard]] Result<LayerSpec> make(LayerKind kind) const {
     if (kind == LayerKind::state) return state();
-    if (kind == LayerKind::latent) return latent();
+    if (kind == LayerKind::latent) return latent(latent_shape(facts_, options_));
+    if (kind == LayerKind::latent_and_index) return latent(index_shape(facts_));
     const auto shape = attention_shape(facts_, options_);
     if (!shape) return shape.error();
     if (kind == LayerKind::window) return window(*shape);
@@ -49,8 +53,7 @@ class SpecMaker {
     if (!spec) return spec.error();
     return LayerSpec{std::move(*spec)};
   }
-  [[nodiscard]] Result<LayerSpec> latent() const {
-    const auto shape = latent_shape(facts_, options_);
+  [[nodiscard]] Result<LayerSpec> latent(const Result<AttentionShape>& shape) const {
     if (!shape) return shape.error();
     MlaAttentionSpec spec;
     spec.block_size = options_.block_size;
@@ -90,6 +93,9 @@ struct Caches {
 // What a layer of this kind keeps, and how its caches are called.
 std::vector<Caches> caches_of(LayerKind kind) {
   if (kind == LayerKind::none) return {};
+  if (kind == LayerKind::latent_and_index) {
+    return {{"self_attn", LayerKind::latent}, {"self_attn.indexer", LayerKind::latent_and_index}};
+  }
   if (kind == LayerKind::state) return {{"mixer", kind}};
   if (kind == LayerKind::cross) return {{"cross_attn", kind}};
   if (kind == LayerKind::full_and_cross) return {{"self_attn", LayerKind::full}, {"cross_attn", LayerKind::cross}};

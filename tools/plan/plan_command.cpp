@@ -43,6 +43,7 @@ struct PlanArguments {
   std::string kv_dtype = "auto";
   std::string mamba_mode = "align";
   std::int64_t weights = -1;
+  std::int64_t peak = -1;
   std::int64_t max_model_len = 0;
   std::int64_t max_in_flight_tokens = 0;
   bool json = false;
@@ -53,6 +54,7 @@ PlanRequest request_of(const PlanArguments& arguments) {
   request.shard.kv_dtype = kKvDTypes.at(arguments.kv_dtype);
   request.shard.mamba_mode = kMambaModes.at(arguments.mamba_mode);
   if (arguments.weights >= 0) request.weights = arguments.weights;
+  if (arguments.peak >= 0) request.peak = arguments.peak;
   if (arguments.max_model_len != 0) request.max_model_len = arguments.max_model_len;
   if (arguments.max_in_flight_tokens != 0) request.max_in_flight_tokens = arguments.max_in_flight_tokens;
   return request;
@@ -108,7 +110,8 @@ void add_plan_command(CLI::App& app, int& exit_status) {
                    "Tokens scheduled and not yet processed; default: 8192 per pipeline stage")
       ->check(CLI::PositiveNumber);
   add_size_option(*command, "--weights", arguments->weights, "Weights on one GPU; default: estimated from the shapes");
-  add_size_option(*command, "--peak", arguments->request.peak, "Highest memory for activations on one GPU");
+  add_size_option(*command, "--peak", arguments->peak,
+                  "Highest memory for activations on one GPU; default: estimated from the shapes");
   command->add_flag("--json", arguments->json, "One JSON object on stdout");
   command->callback([arguments, &exit_status] { exit_status = run(*arguments); });
 }

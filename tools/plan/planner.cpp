@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "tools/plan/activations.hpp"
 #include "tools/plan/ledger.hpp"
 #include "tools/plan/model_layers.hpp"
 #include "tools/plan/weights.hpp"
@@ -32,7 +33,8 @@ Status check_request(const PlanRequest& request) {
   }
   for (const Status& status :
        {within("--gpu-memory", request.gpu_memory, 1, kMostBytes),
-        within("--weights", request.weights.value_or(0), 0, kMostBytes), within("--peak", request.peak, 0, kMostBytes),
+        within("--weights", request.weights.value_or(0), 0, kMostBytes),
+        within("--peak", request.peak.value_or(0), 0, kMostBytes),
         within("--tp", request.shard.tensor_parallel, 1, kMostRanks),
         within("--pp", request.shard.pipeline_parallel, 1, kMostRanks),
         within("--block-size", request.shard.block_size, 1, kLongestBlock),
@@ -141,17 +143,26 @@ std::int64_t missing_bytes(const StagePlan& plan, std::span<const StageMemory> m
 }
 
 Result<std::vector<StageMemory>> stage_memory(const ModelFacts& facts, const PlanRequest& request,
-                                              std::vector<std::string>& warnings) {
+                                              const RequestLimits& limits, std::vector<std::string>& warnings) {
   const auto stages = static_cast<std::size_t>(request.shard.pipeline_parallel);
   std::vector<StageMemory> memory(stages);
   for (StageMemory& stage : memory) {
     stage.total_bytes = request.gpu_memory;
     stage.usable_bytes = usable_bytes(request.gpu_memory, request.utilization);
-    stage.peak_bytes = request.peak;
+    stage.peak_bytes = request.peak.value_or(0);
+    stage.peak_given = request.peak.has_value();
     stage.weight_bytes = request.weights.value_or(0);
     stage.weights_given = request.weights.has_value();
   }
-  if (request.peak == 0) warnings.emplace_back("--peak not given: activations are counted as 0 bytes");
+  if (!request.peak) {
+    const std::int64_t in_flight = limits.max_in_flight_tokens;
+    const auto peak = estimate_activations(facts, request.shard,
+                                           std::max<std::int64_t>(1, in_flight / request.shard.pipeline_parallel));
+    if (!peak) return peak.error();
+    for (std::size_t i = 0; i < stages; ++i) memory[i].peak_bytes = (*peak)[i];
+    warnings.emplace_back(
+        "activations are estimated from the shapes of the layers; measure them and give --peak to be exact");
+  }
   if (request.weights) return memory;
   const auto estimate = estimate_weights(facts, request.shard.tensor_parallel, request.shard.pipeline_parallel);
   if (!estimate) return estimate.error();
@@ -171,14 +182,14 @@ Result<PlanReport> plan_model(const ModelFacts& facts, const PlanRequest& reques
   PlanReport report;
   report.warnings = layers->warnings;
   warn_about_length(facts, request, report.warnings);
-  const auto memory = stage_memory(facts, request, report.warnings);
+  RequestLimits limits = limits_of(facts, request, *layers);
+  const auto memory = stage_memory(facts, request, limits, report.warnings);
   if (!memory) return memory.error();
 
   std::vector<NamedLayer> all;
   for (const auto& stage : layers->stages) all.insert(all.end(), stage.begin(), stage.end());
   const auto groups = get_kv_cache_groups(all);
   if (!groups) return groups.error();
-  RequestLimits limits = limits_of(facts, request, *layers);
   const StagePlan plan = plan_stages(*groups, *layers, *memory);
 
   KVCacheConfig config;

@@ -20,7 +20,7 @@ struct PlanRequest {
   ShardOptions shard;
   std::optional<std::int64_t> max_model_len;         ///< empty: the model's own
   std::optional<std::int64_t> weights;               ///< empty: estimated from the shapes
-  std::int64_t peak = 0;                             ///< activations at their highest
+  std::optional<std::int64_t> peak;                  ///< activations at their highest; empty: estimated
   std::optional<std::int64_t> max_in_flight_tokens;  ///< empty: 8192 per pipeline stage
 };
 

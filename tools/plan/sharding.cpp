@@ -20,6 +20,9 @@ bool has_scales(const ModelFacts& facts, KvDType wanted) {
   return wanted == KvDType::fp8_per_token_head;
 }
 
+// fp32 scales of a vector that is quantised in groups of 128 elements.
+std::int64_t scale_bytes(std::int64_t elements) { return (elements + 127) / 128 * size_in_bytes(DType::float32); }
+
 Result<std::int64_t> needed(const ModelFacts& facts, const char* field, const Count& value) {
   if (!value) return bad_field(facts, field, "is missing", "nothing");
   return *value;
@@ -93,7 +96,18 @@ Result<AttentionShape> latent_shape(const ModelFacts& facts, const ShardOptions&
   shape.dtype = kv_dtype(facts, options.kv_dtype);
   if (has_scales(facts, options.kv_dtype)) {
     shape.head_content_bytes = shape.head_size * size_in_bytes(shape.dtype) + size_in_bytes(DType::float32);
+  } else if (facts.latent.index_head_dim && size_in_bytes(shape.dtype) == 1) {
+    // Kernels that attend to chosen tokens want the rotated part in 16 bits and a scale per 128 of the rest.
+    shape.head_content_bytes = *facts.latent.kv_lora_rank + scale_bytes(*facts.latent.kv_lora_rank) + 2 * *rope;
   }
+  return shape;
+}
+
+AttentionShape index_shape(const ModelFacts& facts) {
+  AttentionShape shape;
+  shape.num_kv_heads = 1;
+  shape.head_size = *facts.latent.index_head_dim + scale_bytes(*facts.latent.index_head_dim);
+  shape.dtype = DType::uint8;
   return shape;
 }
 

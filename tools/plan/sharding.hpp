@@ -39,6 +39,10 @@ struct Heads {
 /// Shape of the latent vector, the same on every rank.
 [[nodiscard]] Result<AttentionShape> latent_shape(const ModelFacts& facts, const ShardOptions& options);
 
+/// Shape of the key that an indexer keeps of a token: bytes of fp8 and a fp32 scale for every 128 of them, whatever
+/// K and V are stored as; the same on every rank. Precondition: the model has an indexer.
+[[nodiscard]] AttentionShape index_shape(const ModelFacts& facts);
+
 /// The recurrent state of one layer on one rank; block size as in the options.
 [[nodiscard]] Result<MambaSpec> state_spec(const ModelFacts& facts, const ShardOptions& options);
 

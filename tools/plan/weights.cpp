@@ -61,7 +61,8 @@ class Counter {
     switch (kind) {
       case LayerKind::none: break;
       case LayerKind::state: sum.split = state(); break;
-      case LayerKind::latent: sum = latent(); break;
+      case LayerKind::latent:
+      case LayerKind::latent_and_index: sum = latent(); break;
       case LayerKind::full_and_cross: sum.split = 2 * attention(); break;
       case LayerKind::full:
       case LayerKind::window:
@@ -93,6 +94,11 @@ class Counter {
       sum.split += real(latent.q_lora_rank) * query * (nope + rope);
     } else {
       sum.split += hidden_ * query * (nope + rope);
+    }
+    if (latent.index_head_dim) {
+      const double index_heads = real(latent.index_n_heads, 64);
+      const double from = latent.q_lora_rank ? real(latent.q_lora_rank) : hidden_;
+      sum.replicated += real(latent.index_head_dim) * (from * index_heads + hidden_) + hidden_ * index_heads;
     }
     return sum;
   }

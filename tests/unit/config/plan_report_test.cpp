@@ -70,6 +70,7 @@ TEST(Plan, EqualsTheLibrarysConfiguration) {
       PlanRequest request = gpu(400, 1);
       request.shard.pipeline_parallel = stages;
       request.weights = 10 * kGiB;
+      request.peak = 0;
       request.max_model_len = 400;
       const auto facts = model_facts(model);
       const PlanReport report = report_of(facts, request);
