@@ -15,3 +15,13 @@ if(KVPOOL_SANITIZE)
   endif()
   add_compile_definitions(KVPOOL_SANITIZED_BUILD=1)
 endif()
+
+# libFuzzer sees which branches an input takes only in code that is instrumented for it: the library and the readers.
+option(KVPOOL_FUZZ "Build libFuzzer programs (clang only)" OFF)
+if(KVPOOL_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "KVPOOL_FUZZ needs clang")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
