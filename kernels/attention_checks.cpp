@@ -27,6 +27,9 @@ Status check_sizes(const AttentionProblem& p) {
     return refusal(std::to_string(p.num_query_heads) + " query heads are no multiple of " +
                    std::to_string(p.num_kv_heads) + " KV heads");
   }
+  if (!p.causal && p.sliding_window > 0) {
+    return refusal("a sliding window of " + std::to_string(p.sliding_window) + " needs causal attention");
+  }
   return {};
 }
 
@@ -35,7 +38,7 @@ Status check_sequence(const StepInput& step, std::int64_t b) {
   if (len < 0) return refusal("seq_lens[" + std::to_string(b) + "] is " + std::to_string(len));
   const std::int64_t queries = step.q_len(b);
   if (queries < 0) return refusal("cu_q falls at sequence " + std::to_string(b));
-  if (len > 0 && queries > len) {
+  if (len > 0 && queries > len && step.problem.causal) {
     return refusal("sequence " + std::to_string(b) + " has " + std::to_string(queries) + " queries but only " +
                    std::to_string(len) + " tokens");
   }
@@ -117,6 +120,7 @@ Status check_args(const StepInput& step, const AttentionArgs& args) {
   if (Status status = check_compute_type(args.q.dtype, "queries"); !status) return status;
   if (Status status = check_compute_type(args.out.dtype, "results"); !status) return status;
   if (Status status = check_rules(args.rules, p.num_query_heads); !status) return status;
+  if (!p.causal && !args.rules.alibi_slopes.empty()) return refusal("ALiBi needs causal attention");
   if (step.num_tokens() == 0) return {};
   if (args.q.data == nullptr || args.out.data == nullptr) return refusal("queries or results have no memory");
   const std::int64_t needed = (step.max_len + p.page_size - 1) / p.page_size;

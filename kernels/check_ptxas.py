@@ -67,7 +67,7 @@ def main():
             registers.append(used)
             if spills:
                 failures.append(f"{arch} {name}: {spills} bytes spilled")
-            if frame and "attend_kernel" in name:
+            if frame and "attend_" in name:
                 failures.append(f"{arch} {name}: stack frame of {frame} bytes")
     if not registers:
         failures.append("ptxas named no kernel")

@@ -26,7 +26,9 @@ struct StepInput {
   [[nodiscard]] std::int64_t q_len(std::int64_t b) const { return first_token(b + 1) - first_token(b); }
   [[nodiscard]] std::int64_t group() const noexcept { return problem.num_query_heads / problem.num_kv_heads; }
   /// Position of query i of sequence b; negative when the sequence is empty.
-  [[nodiscard]] std::int64_t position(std::int64_t b, std::int64_t i) const { return len(b) - q_len(b) + i; }
+  [[nodiscard]] std::int64_t position(std::int64_t b, std::int64_t i) const {
+    return problem.causal ? len(b) - q_len(b) + i : len(b) - 1;
+  }
   /// First key that a query at `position` sees.
   [[nodiscard]] std::int64_t first_key(std::int64_t position) const noexcept {
     const std::int64_t window = problem.sliding_window;

@@ -28,3 +28,23 @@ cmake --preset cuda "${launcher[@]}" -DCMAKE_CUDA_COMPILER="$nvcc" -DKVPOOL_WITH
 cmake --build --preset cuda -j "$(nproc)" --target kvpool_kernels kvpool_multigpu kvpool_multigpu_test | tail -n 3
 ctest --preset cuda --no-tests=error -L cuda                    # no device kernel spills registers
 ctest --preset cuda --no-tests=error -R 'kvpool_multigpu_test.Devices'  # without a driver everybody is refused at once
+
+# The check for machines with a GPU builds without CMake and says that there is no device; with one it has its own run.
+check=build/cuda/gpu_check
+tools/gpu_check/build.sh "$check" sm_90
+mkdir -p "$check/out"
+for program in gpu_check gpu_check_nccl; do
+  [ -x "$check/$program" ] || continue
+  status=0
+  said=$("$check/$program" smoke --out "$check/out") || status=$?
+  if [ "$status" != 0 ] && { [ "$status" != 3 ] || [[ $said != *"no device"* ]]; }; then
+    echo "$program: status $status: $said" >&2
+    exit 1
+  fi
+  echo "$program: $(tail -n 1 <<<"$said")"
+done
+# What it is compiled from includes no library that a bare machine lacks.
+if grep -lE '#include <(tbb|oneapi|boost|mpi|gtest|openssl|xxhash|nlohmann|fmt|CLI)' $(tools/gpu_check/build.sh --sources); then
+  echo "gpu_check must compile without these libraries" >&2
+  exit 1
+fi

@@ -202,6 +202,7 @@ AttendParams attend_params(const StepInput& step, const AttentionArgs& args) {
   p.group = static_cast<std::int32_t>(step.group());
   p.num_kv_heads = static_cast<std::int32_t>(args.kv.num_kv_heads);
   p.window = static_cast<std::int32_t>(step.problem.sliding_window);
+  p.query_step = step.problem.causal ? 1 : 0;
   p.scale = logit_scale(args);
   p.soft_cap = args.rules.soft_cap;
   p.inverse_soft_cap = p.soft_cap > 0 ? 1.0F / p.soft_cap : 0.0F;

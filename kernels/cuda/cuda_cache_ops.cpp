@@ -65,11 +65,18 @@ Status launch_jobs(std::vector<gpu::CopyJob> jobs, const std::vector<gpu::CopyPa
       "launching a page copy");
 }
 
-bool on_host(const void* pointer) {
+enum class Memory { device, pinned, pageable };
+
+Memory memory_of(const void* pointer) {
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) return true;
-  return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
+  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Memory::pageable;
+  }
+  if (attributes.type == cudaMemoryTypeUnregistered) return Memory::pageable;
+  return attributes.type == cudaMemoryTypeHost ? Memory::pinned : Memory::device;
 }
+bool on_host(const void* pointer) { return memory_of(pointer) != Memory::device; }
 
 bool dense_page(const PagedRows& rows, const PagedKvView& view, std::int64_t dim) {
   const bool nhd = rows.head_stride == dim && rows.token_stride == view.num_kv_heads * dim;
@@ -77,23 +84,49 @@ bool dense_page(const PagedRows& rows, const PagedKvView& view, std::int64_t dim
   return nhd || hnd;
 }
 
-/// Between host and device whole pages travel, one asynchronous copy each for K and for V.
-Status copy_across(const PagedRows& from, const PagedRows& to, const PagedKvView& view, std::int64_t dim,
-                   std::span<const PagePair> pairs, cudaStream_t stream) {
-  if (!dense_page(from, view, dim) || from.token_stride != to.token_stride || from.head_stride != to.head_stride) {
-    return {ErrorCode::unsupported, "cuda: pages between host and device must be dense and of one layout"};
+/// Whole pages on their way between host and device.
+struct PageCopies {
+  std::vector<void*> to;
+  std::vector<const void*> from;
+  std::vector<std::size_t> bytes;
+  bool pinned = true;  ///< all host memory is page-locked
+
+  [[nodiscard]] Status add(const PagedRows& source, const PagedRows& target, const PagedKvView& view, std::int64_t dim,
+                           std::span<const PagePair> pairs) {
+    if (!dense_page(source, view, dim) || source.token_stride != target.token_stride ||
+        source.head_stride != target.head_stride) {
+      return {ErrorCode::unsupported, "cuda: pages between host and device must be dense and of one layout"};
+    }
+    pinned = pinned && memory_of(source.data) != Memory::pageable && memory_of(target.data) != Memory::pageable;
+    const std::int64_t element = element_bytes(view.dtype);
+    for (const PagePair& pair : pairs) {
+      to.push_back(static_cast<std::byte*>(target.data) + pair.target * target.page_stride * element);
+      from.push_back(static_cast<const std::byte*>(source.data) + pair.source * source.page_stride * element);
+      bytes.push_back(static_cast<std::size_t>(view.page_size * view.num_kv_heads * dim * element));
+    }
+    return {};
   }
-  const std::int64_t bytes = element_bytes(view.dtype);
-  const auto size = static_cast<std::size_t>(view.page_size * view.num_kv_heads * dim * bytes);
-  for (const PagePair& pair : pairs) {
-    const cudaError_t error =
-        cudaMemcpyAsync(static_cast<std::byte*>(to.data) + pair.target * to.page_stride * bytes,
-                        static_cast<const std::byte*>(from.data) + pair.source * from.page_stride * bytes, size,
-                        cudaMemcpyDefault, stream);
-    if (error != cudaSuccess) return as_status(error, "copying a page between host and device");
+
+  /// One call for all pages where the runtime has it; it takes page-locked memory and a stream of one's own.
+  [[nodiscard]] Status launch(cudaStream_t stream) {
+    if (to.empty()) return {};
+#if CUDART_VERSION >= 13000
+    if (pinned && stream != nullptr) {
+      cudaMemcpyAttributes attributes{};
+      attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+      std::size_t first = 0;
+      return as_status(
+          cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes, &first, 1, stream),
+          "copying pages between host and device");
+    }
+#endif
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      const cudaError_t error = cudaMemcpyAsync(to[i], from[i], bytes[i], cudaMemcpyDefault, stream);
+      if (error != cudaSuccess) return as_status(error, "copying a page between host and device");
+    }
+    return {};
   }
-  return {};
-}
+};
 
 }  // namespace
 
@@ -120,16 +153,18 @@ Status cuda_copy_pages(std::span<const PagedKvView> from, std::span<const PagedK
   const DeviceGuard guard(exec.device);
   if (Status status = guard.status(); !status) return status;
   std::vector<gpu::CopyJob> jobs;
+  PageCopies across;  // all layers are looked at before the first page moves
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (on_host(from[i].k.data) || on_host(to[i].k.data)) {
-      Status status = copy_across(from[i].k, to[i].k, from[i], from[i].head_dim, pairs, stream_of(exec));
-      if (status) status = copy_across(from[i].v, to[i].v, from[i], from[i].head_dim_v, pairs, stream_of(exec));
+      Status status = across.add(from[i].k, to[i].k, from[i], from[i].head_dim, pairs);
+      if (status) status = across.add(from[i].v, to[i].v, from[i], from[i].head_dim_v, pairs);
       if (!status) return status;
       continue;
     }
     jobs.push_back(job_of(from[i].k, to[i].k, from[i], from[i].head_dim));
     jobs.push_back(job_of(from[i].v, to[i].v, from[i], from[i].head_dim_v));
   }
+  if (Status status = across.launch(stream_of(exec)); !status) return status;
   if (jobs.empty()) return {};
   std::vector<gpu::CopyPair> list;
   for (const PagePair& pair : pairs) list.push_back({pair.source, pair.target});

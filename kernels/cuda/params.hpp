@@ -83,7 +83,8 @@ struct AttendParams {
   std::int32_t dim_v;
   std::int32_t group;
   std::int32_t num_kv_heads;
-  std::int32_t window;  ///< 0: none
+  std::int32_t window;      ///< 0: none
+  std::int32_t query_step;  ///< from one query's position to the next: 1, or 0 when all see the same keys
   float scale;
   float soft_cap;
   float inverse_soft_cap;

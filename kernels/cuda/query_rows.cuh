@@ -27,7 +27,7 @@ struct KeyRange {
 };
 KVPOOL_DEVICE KeyRange keys_of_row(const AttendParams& p, const RowBlock& block, int row) {
   if (row >= block.rows || block.len == 0) return {0, 0};
-  const int position = block.position + (block.first_row + row) / p.group;
+  const int position = block.position + (block.first_row + row) / p.group * p.query_step;
   return {p.window > 0 && position >= p.window ? position - p.window + 1 : 0, position + 1};
 }
 

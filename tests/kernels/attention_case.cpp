@@ -112,6 +112,7 @@ AttentionProblem AttentionCase::problem() const {
   p.page_size = spec.page_size;
   p.sliding_window = spec.window;
   p.fixed_split = spec.fixed_split;
+  p.causal = spec.causal;
   return p;
 }
 

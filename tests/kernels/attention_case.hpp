@@ -41,6 +41,7 @@ struct CaseSpec {
   std::vector<float> k_scale;
   std::vector<float> v_scale;
   std::uint32_t seed = 1;
+  bool causal = true;
   bool poison = true;      ///< NaN in every row that no token owns
   bool same_rows = false;  ///< K and V are the same rows (latent attention)
 };

@@ -128,7 +128,11 @@ TEST(PlantedBug, AnOverrunOfSharedMemoryIsCaught) {
 
 TEST(PlantedBug, TheTensorCoreKernelShowsAWaitForOneGroupTooFew) {
   gpu::planted_bug = 9;
-  expect_wrong_result(many_mma_tiles(), 0.05);
+  if (kTsan) {
+    expect_race(many_mma_tiles());  // what lands late has been read by others meanwhile
+  } else {
+    expect_wrong_result(many_mma_tiles(), 0.05);
+  }
 }
 
 TEST(PlantedBug, TheTensorCoreKernelShowsAMissingBarrierAfterTheWait) {

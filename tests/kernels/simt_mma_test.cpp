@@ -1,5 +1,6 @@
 // The tensor-core kernels, run thread by thread on the CPU, against the double reference.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "tests/kernels/simt_attention.hpp"
 
@@ -109,6 +110,17 @@ TEST(SimtMma, FollowsEveryLogitRuleInDecodeAndPrefill) {
 }
 #endif
 
+/// The shared part of a cascade: more queries than keys, and every query sees all of them.
+TEST(SimtMma, QueriesOfASharedPrefixSeeAllOfIt) {
+  CaseSpec spec = group_of_eight();
+  spec.dim = 64;
+  spec.group = 2;
+  spec.causal = false;
+  spec.seq_lens = {48, 16};
+  spec.q_lens = {9, 20};
+  expect_close(spec);
+}
+
 TEST(SimtMma, DecodesLatentAttentionOverPagesOf16And64) {
   for (const std::int64_t page : {16, 64}) {
     if (kSlow && page == 16) continue;
@@ -165,6 +177,33 @@ TEST(SimtMma, SchedulesThreadsAndCopyTimingChangeNoBit) {
     EXPECT_EQ(forward.lse, other.lse);
   }
 }
+
+#if !defined(KVPOOL_SIMT_TSAN) && !defined(KVPOOL_SIMT_ASAN)  // their shadow does not like a mapping of 64 GiB
+/// Pages more than 2^32 elements apart: every product of an offset needs 64 bits.
+TEST(SimtMma, OffsetsPassFourBillionElements) {
+  constexpr std::size_t kBytes = std::size_t{64} << 30;
+  void* const far = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (far == MAP_FAILED) GTEST_SKIP() << "this system maps no 64 GiB of addresses";
+  for (const std::int64_t group : {4, 8}) {
+    CaseSpec spec = group_of_eight();
+    spec.group = group;
+    spec.seq_lens = {20, 5};
+    AttentionCase c(spec);
+    const Output near = run_on_simt(c);
+    const std::int64_t near_stride = c.view.k.page_stride;
+    const std::int64_t far_stride = (std::int64_t{1} << 32) + 8;
+    ASSERT_LE((c.num_pages * far_stride) * 2, static_cast<std::int64_t>(kBytes));
+    for (std::int64_t page = 0; page < c.num_pages; ++page) {
+      const auto bytes = static_cast<std::size_t>(near_stride) * 2;
+      std::memcpy(static_cast<char*>(far) + page * far_stride * 2, c.k_pool.data() + page * near_stride * 2, bytes);
+    }
+    c.view.k.data = far;
+    c.view.k.page_stride = far_stride;
+    EXPECT_EQ(near.bytes, run_on_simt(c).bytes) << "group " << group;
+  }
+  munmap(far, kBytes);
+}
+#endif
 
 TEST(SimtMma, LayoutPagesAndGarbageInTheTableChangeNoBit) {
   if (kSlow) return;

@@ -9,6 +9,10 @@
 // All arithmetic accumulates in fp32 (the reference in double). A sequence of length 0 and a query without keys give
 // O = 0 and LSE = -infinity. Page-table entries past the end, and rows that no token owns, are never read.
 //
+// A prefix that all sequences share is read once in two levels. One plan that is not causal: one sequence, the prefix
+// (whole pages), with the queries of all; one plan for what each sequence has behind it, its table starting there; then
+// merge_attention() of the two results, both fp32 with LSE. Sinks go to one of the two.
+//
 // Determinism. The same call gives the same bits, whatever the number of threads, the layout and the order of pages.
 // With a fixed split size the bits of a (token, query head) depend on nothing but its own query, keys and values:
 // not on the rest of the batch, on other heads, nor on how the prompt was cut into chunks (same backend and tier).
@@ -35,6 +39,8 @@ struct AttentionProblem {
   /// Keys per partial result. 0: chosen for speed from the whole batch. Above 0: cut at multiples of it, and results do
   /// not depend on the batch.
   std::int64_t fixed_split = 0;
+  /// false: every query sees all keys of its sequence, of which there may be fewer than queries; no window, no ALiBi.
+  bool causal = true;
 };
 
 /// Rows of queries or results: element (token, head, i) at data + token * token_stride + head * head_stride + i.
