@@ -9,6 +9,7 @@
 #include "block/block_line.hpp"
 #include "block/block_state.hpp"
 #include "foundation/aligned_array.hpp"
+#include "foundation/prefetch.hpp"
 
 namespace kvpool {
 
@@ -32,11 +33,14 @@ class BlockProtocol {
  public:
   using Line = BlockLine<Atom>;
 
-  explicit BlockProtocol(std::uint32_t num_blocks) : lines_(num_blocks) {}
+  explicit BlockProtocol(std::uint32_t num_blocks, bool huge_pages = false) : lines_(num_blocks, huge_pages) {}
 
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(lines_.size()); }
   [[nodiscard]] Line& line(std::uint32_t block) noexcept { return lines_[block]; }
   [[nodiscard]] const Line& line(std::uint32_t block) const noexcept { return lines_[block]; }
+
+  /// Starts loading the block's line, to be written.
+  void prefetch(std::uint32_t block) const noexcept { prefetch_to_write(&lines_[block]); }
 
   [[nodiscard]] BlockState state(std::uint32_t block) const noexcept {
     return BlockState(lines_[block].state.load(std::memory_order_acquire));  // [S1] sees the key words of [S5]
@@ -55,22 +59,26 @@ class BlockProtocol {
 
   /// Hands out the block if the order entry `ticket` still speaks of it. `before` is what it was; if it was
   /// hashed the caller now owns the erasure of its keys.
-  [[nodiscard]] bool claim_in_order(std::uint32_t block, std::uint32_t ticket, BlockState& before) noexcept {
+  [[nodiscard]] bool claim_in_order(std::uint32_t block, std::uint32_t ticket, BlockState& before,
+                                    std::uint32_t* retries = nullptr) noexcept {
     before = state(block);
     while (before.lives_in_order(ticket)) {
       if (exchange(block, before, before.claimed())) return true;  // [S2]
+      if (retries != nullptr) ++*retries;
     }
     return false;
   }
 
   /// Gives back one reference. `choose()` says where the block goes if this is the last one; it is asked only
   /// after the word showed that, so it sees what former holders did before they gave theirs back.
-  /// `peek()` of a supply names the ticket to use, `consume()` is called when it was used.
+  /// `peek()` of a supply names the ticket to use, `consume()` is called when it was used. `retries` counts the
+  /// exchanges that were lost.
   template <class Choose, class OrderTickets, class FenceTickets>
-  [[nodiscard]] ReleaseOutcome release(std::uint32_t block, Choose choose, OrderTickets& order,
-                                       FenceTickets& fence) noexcept {
+  [[nodiscard]] ReleaseOutcome release(std::uint32_t block, Choose choose, OrderTickets& order, FenceTickets& fence,
+                                       std::uint32_t* retries = nullptr) noexcept {
     BlockState before = state(block);
-    for (;;) {
+    for (bool again = false;; again = true) {
+      if (again && retries != nullptr) ++*retries;
       if (before.refs() == 0) return ReleaseOutcome::not_referenced;
       if (before.refs() > 1) {
         if (exchange(block, before, before.without_reference())) return ReleaseOutcome::still_referenced;  // [S3]

@@ -17,10 +17,11 @@ struct KeyWords {
   static constexpr std::uint32_t kMaxGroup = (1U << (32U - kSizeBits)) - 1;
 
   KeyWords() noexcept = default;
-  explicit KeyWords(const BlockKey& key) noexcept
-      : shape((key.group.value() << kSizeBits) | (key.hash.size & ((1U << kSizeBits) - 1))) {
+  explicit KeyWords(const BlockKey& key) noexcept : KeyWords(key.hash, key.group) {}
+  KeyWords(const BlockHash& hash, GroupId group) noexcept
+      : shape((group.value() << kSizeBits) | (hash.size & ((1U << kSizeBits) - 1))) {
     static_assert(sizeof digest == BlockHash::kMaxBytes);
-    std::memcpy(digest.data(), key.hash.bytes.data(), sizeof digest);
+    std::memcpy(digest.data(), hash.bytes.data(), sizeof digest);
   }
 
   [[nodiscard]] BlockKey key() const noexcept {

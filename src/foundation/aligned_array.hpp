@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <memory>
-#include <new>
 
+#include "foundation/array_memory.hpp"
 #include "foundation/cache_line.hpp"
 
 namespace kvpool {
@@ -12,13 +12,14 @@ namespace kvpool {
 template <class T>
 class AlignedArray {
  public:
-  explicit AlignedArray(std::size_t size)
-      : size_(size), data_(static_cast<T*>(::operator new (size * sizeof(T), std::align_val_t{kAlignment}))) {
+  /// `huge_pages`: see allocate_array.
+  explicit AlignedArray(std::size_t size, bool huge_pages = false)
+      : size_(size), data_(static_cast<T*>(allocate_array(size * sizeof(T), kAlignment, huge_pages))) {
     std::uninitialized_value_construct_n(data_, size);
   }
   ~AlignedArray() {
     std::destroy_n(data_, size_);
-    ::operator delete (data_, std::align_val_t{kAlignment});
+    free_array(data_, size_ * sizeof(T), kAlignment);
   }
   AlignedArray(const AlignedArray&) = delete;
   AlignedArray& operator=(const AlignedArray&) = delete;

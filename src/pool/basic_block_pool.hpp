@@ -53,6 +53,7 @@ class BasicBlockPool {
   [[nodiscard]] std::uint32_t num_free_blocks() const noexcept;
   [[nodiscard]] PoolCounts counts() const noexcept;
   [[nodiscard]] PoolStats stats() const noexcept;
+  [[nodiscard]] std::vector<PoolStats> shard_stats() const;
   [[nodiscard]] bool try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
   void give_back(std::uint32_t count) noexcept { capacity_.credit(count); }
 
@@ -61,6 +62,8 @@ class BasicBlockPool {
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, std::uint32_t& units);
+  [[nodiscard]] std::size_t pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
+                                       std::uint32_t& units);
   bool free_blocks(std::span<const BlockId> blocks);
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
   bool free_blocks(std::span<const BlockHandle> blocks);
@@ -71,6 +74,8 @@ class BasicBlockPool {
   [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
   void prefetch(const BlockKey& key) const noexcept { index_.prefetch(KeyWords(key).mixed()); }
   bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
+  std::size_t publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group, std::int64_t tokens_before,
+                            std::int64_t block_tokens);
   bool unpublish(BlockId block);
   bool evict_blocks(std::span<const BlockId> blocks);
   void move_block_hashes(BlockId source, BlockId target);
@@ -93,14 +98,13 @@ class BasicBlockPool {
   [[nodiscard]] Status check_invariants() const;
 
  private:
-  static constexpr std::uint64_t kMinusOne = ~std::uint64_t{0};  // counters are sums modulo 2^64
   using Protocol = BlockProtocol<Atom>;
   using Order = ShardOrder<Atom>;
   using Fences = FenceQueue<Atom>;
   using Secondaries = SecondaryKeys<Atom>;
   struct Shard {
-    Shard(std::uint32_t number, const PoolLayout& layout, TicketCodec codec)
-        : order(number, layout.ring_slots, codec) {}
+    Shard(std::uint32_t number, const PoolLayout& layout, TicketCodec codec, const BlockPoolOptions& options)
+        : order(number, layout.ring_slots, codec, options.huge_pages), counters(options.enable_stats) {}
     Order order;
     ShardCounters<Atom> counters;
   };
@@ -126,11 +130,28 @@ class BasicBlockPool {
     return options_.free_order == FreeOrder::append ? ReleaseTarget::order : ReleaseTarget::order_if_hashed;
   }
 
+  [[nodiscard]] PoolCounts counted() const noexcept;
+  static void note(ShardCounters<Atom>& counters, const OrderIncidents& incidents) noexcept;
+
   // references
   struct Collected {
     std::uint64_t stolen = 0;
-    std::uint64_t dead_slots = 0;
+    OrderIncidents incidents;
   };
+  /// What the pins or touches of one call came to.
+  struct PinTally {
+    std::uint64_t pinned = 0;
+    std::uint64_t revived = 0;   ///< of them, blocks that nobody referenced
+    std::uint64_t unfenced = 0;  ///< of them, blocks that waited for a fence
+    std::uint64_t lost = 0;
+    std::uint64_t retries = 0;
+    void count(BlockState before) noexcept {
+      ++pinned;
+      revived += before.refs() == 0 ? 1U : 0U;
+      unfenced += before.fenced() ? 1U : 0U;
+    }
+  };
+  void note(const PinTally& tally) noexcept;
   template <class OnClaimed>
   std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, Collected& tally, OnClaimed&& on_claimed);
   std::size_t pop_stack(Shard& shard, std::span<std::uint32_t> out);
@@ -138,7 +159,7 @@ class BasicBlockPool {
   bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, std::uint32_t& uncredited);
   [[nodiscard]] bool take_from_stacks(std::uint32_t block, std::uint64_t units);
   enum class Touch { done, no_capacity, gone };
-  [[nodiscard]] Touch touch_one(std::uint32_t block, std::uint64_t& units);
+  [[nodiscard]] Touch touch_one(std::uint32_t block, std::uint64_t& units, PinTally& tally);
   [[nodiscard]] bool touchable(std::span<const BlockId> blocks, std::vector<std::uint32_t>& free) const;
 
   // fences
@@ -151,22 +172,39 @@ class BasicBlockPool {
   [[nodiscard]] Match match_value(std::uint32_t value, const KeyWords& key) const;
   [[nodiscard]] Match match(const KeyWords& key, std::uint64_t hash) const;
   [[nodiscard]] bool carries(std::uint32_t block, const KeyWords& key, BlockState state) const;
+  [[nodiscard]] bool pin_one(BlockHandle block, const KeyWords& words, std::uint32_t& units, PinTally& tally);
   struct Copies {
     bool any = false;
     std::uint64_t next_ordinal = 0;
   };
   [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash) const;
-  struct Registered {
-    bool done = false;
-    bool secondary = false;
-    bool duplicate = false;
+  /// What the registrations of one call came to.
+  struct PublishTally {
+    std::uint64_t published = 0;
+    std::uint64_t begun = 0;  ///< of them, primary keys
+    std::uint64_t duplicates = 0;
+    std::uint64_t index_full = 0;
+    std::uint64_t longest_probe = 0;
   };
-  [[nodiscard]] Registered register_key(std::uint32_t block, const KeyWords& key, std::uint64_t covered,
-                                        bool keep_duplicate);
-  [[nodiscard]] bool register_primary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
-                                      std::uint64_t covered, std::uint64_t ordinal);
-  [[nodiscard]] bool register_secondary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
-                                        std::uint64_t ordinal, std::uint32_t version);
+  void note(const PublishTally& tally) noexcept;
+  [[nodiscard]] bool publishable(BlockId block, GroupId group) const;
+  /// One key on its way into the index.
+  struct Registration {
+    Registration() noexcept = default;
+    Registration(const KeyWords& words, std::int64_t tokens, std::uint32_t number) noexcept
+        : key(words),
+          hash(words.mixed()),
+          covered(tokens > 0 ? static_cast<std::uint64_t>(tokens) : 0),
+          block(number) {}
+    KeyWords key;
+    std::uint64_t hash = 0;
+    std::uint64_t covered = 0;  ///< tokens
+    std::uint32_t block = 0;
+  };
+  void register_key(const Registration& next, bool keep_duplicates, PublishTally& tally);
+  [[nodiscard]] bool register_primary(const Registration& next, std::uint64_t ordinal, PublishTally& tally);
+  [[nodiscard]] bool register_secondary(const Registration& next, std::uint64_t ordinal, std::uint32_t version,
+                                        PublishTally& tally);
   bool take_content(std::uint32_t block, RemovedKeys* removed);
   void erase_keys(std::uint32_t block, const KeyWords& primary, std::uint32_t slot, RemovedKeys* removed);
   void sweep_secondaries(Secondaries& store, std::uint32_t block, RemovedKeys* removed);
@@ -200,3 +238,4 @@ class BasicBlockPool {
 #include "pool/pool_fences.hpp"
 #include "pool/pool_inspection.hpp"
 #include "pool/pool_references.hpp"
+#include "pool/pool_registration.hpp"

@@ -49,6 +49,7 @@ double BlockPool::usage() const noexcept {
 
 PoolCounts BlockPool::counts() const noexcept { return impl_->pool.counts(); }
 PoolStats BlockPool::stats() const noexcept { return impl_->pool.stats(); }
+std::vector<PoolStats> BlockPool::shard_stats() const { return impl_->pool.shard_stats(); }
 
 std::optional<Reservation> BlockPool::try_reserve(std::uint32_t count, std::uint32_t keep_free) {
   if (!impl_->pool.try_reserve(count, keep_free)) return std::nullopt;
@@ -66,6 +67,10 @@ bool BlockPool::touch(std::span<const BlockId> blocks) { return impl_->pool.touc
 bool BlockPool::pin(BlockHandle block, const BlockKey& key, Reservation& reservation) {
   return impl_->pool.pin(block, key, reservation.remaining_);
 }
+std::size_t BlockPool::pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
+                                  Reservation& reservation) {
+  return impl_->pool.pin_prefix(blocks, chain, group, reservation.remaining_);
+}
 bool BlockPool::free_blocks(std::span<const BlockId> blocks) { return impl_->pool.free_blocks(blocks); }
 bool BlockPool::free_blocks(std::span<const BlockId> blocks, std::uint64_t fence) {
   return impl_->pool.free_blocks(blocks, fence);
@@ -82,6 +87,10 @@ std::size_t BlockPool::find_prefix(HashChain chain, GroupId group, std::span<Blo
 void BlockPool::prefetch(const BlockKey& key) const noexcept { impl_->pool.prefetch(key); }
 bool BlockPool::publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens) {
   return impl_->pool.publish(block, key, covered_tokens);
+}
+std::size_t BlockPool::publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group,
+                                     std::int64_t tokens_before, std::int64_t block_tokens) {
+  return impl_->pool.publish_chain(blocks, chain, group, tokens_before, block_tokens);
 }
 bool BlockPool::unpublish(BlockId block) { return impl_->pool.unpublish(block); }
 bool BlockPool::evict_blocks(std::span<const BlockId> blocks) { return impl_->pool.evict_blocks(blocks); }

@@ -29,7 +29,7 @@ LockedBlockPool::LockedBlockPool(const BlockPoolOptions& options)
       number_(next_pool_number()),
       blocks_(options.num_blocks),
       capacity_(options.num_blocks - 1) {
-  for (std::uint32_t i = 0; i < num_shards_; ++i) shards_.push_back(std::make_unique<Shard>());
+  for (std::uint32_t i = 0; i < num_shards_; ++i) shards_.push_back(std::make_unique<Shard>(options.enable_stats));
   for (std::uint32_t id = 1; id < options.num_blocks; ++id) enqueue_back(shard(id), blocks_[id]);
 }
 
@@ -165,6 +165,7 @@ bool LockedBlockPool::touch(std::span<const BlockId> blocks) {
     }
     units -= block.queued ? 1U : 0U;
     add_reference(home, block);
+    home.counters.add<&PoolStats::pinned_blocks>(1);
     return true;
   };
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -190,7 +191,16 @@ bool LockedBlockPool::pin(BlockHandle handle, const BlockKey& key, LockedReserva
   if (block.queued && reservation.remaining_ == 0) return false;
   reservation.remaining_ -= block.queued ? 1U : 0U;
   add_reference(home, block);
+  home.counters.add<&PoolStats::pinned_blocks>(1);
   return true;
+}
+
+std::size_t LockedBlockPool::pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
+                                        LockedReservation& reservation) {
+  const std::size_t length = std::min(blocks.size(), chain.size());
+  std::size_t pinned = 0;
+  while (pinned < length && pin(blocks[pinned], {chain[pinned], group}, reservation)) ++pinned;
+  return pinned;
 }
 
 /// Releases those of `blocks` that live on shard `number`; answers how many became free.
@@ -199,6 +209,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
   std::vector<Block*> left;
   std::uint32_t freed = 0;
   std::uint64_t released = 0;
+  std::uint64_t references = 0;
   const std::lock_guard lock(home.mutex);
   for (const BlockId id : blocks) {
     if (id == kNullBlock || id.value() >= num_blocks() || shard_of(id.value()) != number) continue;
@@ -208,6 +219,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
       continue;
     }
     block.fence = std::max(block.fence, fence);
+    ++references;
     if (--block.refs > 0) continue;
     ++released;
     if (block.fence > fence_passed_.load(std::memory_order_acquire)) {
@@ -224,6 +236,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
   }
   for (auto it = left.rbegin(); it != left.rend(); ++it) enqueue_front(home, **it);
   home.counters.add<&PoolStats::released_blocks>(released);
+  home.counters.add<&PoolStats::released_references>(references);
   return freed;
 }
 

@@ -67,12 +67,15 @@ class LockedBlockPool {
   [[nodiscard]] double usage() const noexcept;
   [[nodiscard]] PoolCounts counts() const;
   [[nodiscard]] PoolStats stats() const noexcept;
+  [[nodiscard]] std::vector<PoolStats> shard_stats() const;
   [[nodiscard]] std::optional<LockedReservation> try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
 
   void allocate(LockedReservation& reservation, std::span<BlockId> out);
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, LockedReservation& reservation);
+  [[nodiscard]] std::size_t pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
+                                       LockedReservation& reservation);
   bool free_blocks(std::span<const BlockId> blocks) { return free_blocks(blocks, 0); }
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
   bool free_blocks(std::span<const BlockHandle> blocks);
@@ -82,10 +85,12 @@ class LockedBlockPool {
   [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
   void prefetch(const BlockKey&) const noexcept {}
   bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
+  std::size_t publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group, std::int64_t tokens_before,
+                            std::int64_t block_tokens);
   bool unpublish(BlockId block);
   bool evict_blocks(std::span<const BlockId> blocks);
   void move_block_hashes(BlockId source, BlockId target);
-  [[nodiscard]] bool reset_prefix_cache();
+  [[nodiscard]] bool reset_prefix_cache(std::uint32_t num_permanent = 0);
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
   [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
   [[nodiscard]] bool has_key(BlockId block, const BlockKey& key) const;
@@ -117,6 +122,7 @@ class LockedBlockPool {
   };
   using List = boost::intrusive::list<Block, boost::intrusive::member_hook<Block, Hook, &Block::hook>>;
   struct alignas(kCacheLineBytes) Shard {
+    explicit Shard(bool stats) : counters(stats) {}
     mutable std::mutex mutex;
     List free;
     List fenced;  ///< in the order of release

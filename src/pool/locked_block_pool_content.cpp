@@ -82,6 +82,17 @@ bool LockedBlockPool::publish(BlockId id, const BlockKey& key, std::int64_t cove
   return done;
 }
 
+std::size_t LockedBlockPool::publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group,
+                                           std::int64_t tokens_before, std::int64_t block_tokens) {
+  const std::size_t length = std::min(blocks.size(), chain.size());
+  std::size_t published = 0;
+  for (std::size_t i = 0; i < length; ++i) {
+    const std::int64_t covered = tokens_before + (static_cast<std::int64_t>(i + 1) * block_tokens);
+    published += publish(blocks[i], {chain[i], group}, covered) ? 1U : 0U;
+  }
+  return published;
+}
+
 bool LockedBlockPool::unpublish(BlockId id) {
   if (!known(id, "unpublish")) return false;
   const std::lock_guard lock(shard(id.value()).mutex);
@@ -123,9 +134,9 @@ void LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
   remove_keys(from, nullptr);
 }
 
-bool LockedBlockPool::reset_prefix_cache() {
+bool LockedBlockPool::reset_prefix_cache(std::uint32_t num_permanent) {
   drain_all(true, num_blocks());
-  if (capacity_.free() != num_blocks() - 1) return false;
+  if (capacity_.free() + num_permanent != num_blocks() - 1) return false;
   for (Block& block : blocks_) remove_keys(block, nullptr);
   append_event(AllBlocksClearedEvent{});
   return true;
@@ -196,6 +207,12 @@ PoolStats LockedBlockPool::stats() const noexcept {
   PoolStats sum;
   for (const auto& home : shards_) home->counters.add_to(sum);
   return sum;
+}
+
+std::vector<PoolStats> LockedBlockPool::shard_stats() const {
+  std::vector<PoolStats> shards(shards_.size());
+  for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->counters.add_to(shards[i]);
+  return shards;
 }
 
 BlockSnapshot LockedBlockPool::snapshot(BlockId id) const {

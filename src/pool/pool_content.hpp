@@ -67,7 +67,7 @@ std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupI
     // The first element is looked up alone: many chains end there, and loads ahead would be for nothing.
     const std::size_t bucket_end = i == 0 ? 1 : std::min(length, i + kBucketsAhead);
     for (; bucket < bucket_end; ++bucket) {
-      keys[bucket % kBucketsAhead] = KeyWords(BlockKey{chain[bucket], group});
+      keys[bucket % kBucketsAhead] = KeyWords(chain[bucket], group);
       hashes[bucket % kBucketsAhead] = keys[bucket % kBucketsAhead].mixed();
       index_.prefetch(hashes[bucket % kBucketsAhead]);
     }
@@ -102,6 +102,29 @@ bool BasicBlockPool<Atom, Placement>::carries(std::uint32_t block, const KeyWord
 
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::pin(BlockHandle block, const BlockKey& key, std::uint32_t& units) {
+  PinTally tally;
+  const bool pinned = pin_one(block, KeyWords(key), units, tally);
+  note(tally);
+  return pinned;
+}
+
+template <template <class> class Atom, class Placement>
+std::size_t BasicBlockPool<Atom, Placement>::pin_prefix(std::span<const BlockHandle> blocks, HashChain chain,
+                                                        GroupId group, std::uint32_t& units) {
+  const std::size_t length = std::min(blocks.size(), chain.size());
+  for (const BlockHandle& block : blocks.first(length)) {
+    if (block.id.value() < num_blocks()) protocol_.prefetch(block.id.value());
+  }
+  PinTally tally;
+  std::size_t pinned = 0;
+  while (pinned < length && pin_one(blocks[pinned], KeyWords(chain[pinned], group), units, tally)) ++pinned;
+  note(tally);
+  return pinned;
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::pin_one(BlockHandle block, const KeyWords& words, std::uint32_t& units,
+                                              PinTally& tally) {
   if (block.is_null()) return true;
   if (block.pool != number_) {
     report(ContractBreach::foreign_handle, "pin", block.id);
@@ -109,14 +132,17 @@ bool BasicBlockPool<Atom, Placement>::pin(BlockHandle block, const BlockKey& key
   }
   if (!known(block.id, "pin")) return false;
   const std::uint32_t number = block.id.value();
-  const KeyWords words(key);
   BlockState seen = protocol_.state(number);
   for (;;) {
     if (seen.generation() != block.generation || !carries(number, words, seen)) break;
     if (seen.refs() >= BlockState::kMaxRefs) return false;
     const bool needs_unit = seen.refs() == 0 && !seen.fenced();
     if (needs_unit && units == 0) return false;
-    if (!protocol_.try_reference(number, seen)) continue;
+    if (!protocol_.try_reference(number, seen)) {
+      ++tally.retries;
+      continue;
+    }
+    tally.count(seen);
     if (needs_unit) --units;
     // The key may have changed between the comparison and the exchange without a trace in the state word:
     // compare once more, now that the block cannot be recycled.
@@ -131,123 +157,8 @@ bool BasicBlockPool<Atom, Placement>::pin(BlockHandle block, const BlockKey& key
     }
     break;
   }
-  here().counters.template add<&PoolStats::lost_pins>(1);
+  ++tally.lost;
   return false;
-}
-
-// --- registration --------------------------------------------------------------------------------------
-
-template <template <class> class Atom, class Placement>
-typename BasicBlockPool<Atom, Placement>::Copies BasicBlockPool<Atom, Placement>::copies(const KeyWords& key,
-                                                                                         std::uint64_t hash) const {
-  Copies result;
-  index_.for_each_match(hash, [&](std::uint32_t value) {
-    const Match candidate = match_value(value, key);
-    if (candidate.found) {
-      result.any = true;
-      result.next_ordinal = std::max(result.next_ordinal, candidate.ordinal + 1);
-    }
-    return false;
-  });
-  return result;
-}
-
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens) {
-  if (!options_.enable_caching || block == kNullBlock || !known(block, "publish")) return false;
-  if (key.group.value() > KeyWords::kMaxGroup) return false;
-  const std::uint64_t covered = covered_tokens > 0 ? static_cast<std::uint64_t>(covered_tokens) : 0;
-  const Registered outcome =
-      register_key(block.value(), KeyWords(key), covered, options_.duplicates == DuplicatePolicy::keep);
-  ShardCounters<Atom>& counters = here().counters;
-  counters.template add<&PoolStats::duplicate_keys>(outcome.duplicate ? 1 : 0);
-  counters.template add<&PoolStats::published_keys>(outcome.done && outcome.secondary ? 1 : 0);
-  return outcome.done;
-}
-
-template <template <class> class Atom, class Placement>
-typename BasicBlockPool<Atom, Placement>::Registered BasicBlockPool<Atom, Placement>::register_key(
-    std::uint32_t block, const KeyWords& key, std::uint64_t covered, bool keep_duplicate) {
-  Registered outcome;
-  const BlockState seen = protocol_.state(block);
-  if (seen.refs() == 0 || (seen.hashed() && carries(block, key, seen))) return outcome;
-  const std::uint32_t version = protocol_.line(block).version.load(std::memory_order_acquire);  // [K2]
-  const std::uint64_t hash = key.mixed();
-  const Copies others = copies(key, hash);
-  outcome.duplicate = others.any;
-  outcome.secondary = seen.hashed();
-  if (others.any && !keep_duplicate) return outcome;
-  outcome.done = outcome.secondary ? register_secondary(block, key, hash, others.next_ordinal, version)
-                                   : register_primary(block, key, hash, covered, others.next_ordinal);
-  return outcome;
-}
-
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::register_primary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
-                                                       std::uint64_t covered, std::uint64_t ordinal) {
-  if (!protocol_.begin_writing(block)) return false;
-  auto& line = protocol_.line(block);
-  // Versions add up to the number of published primary keys, which spares the hot path a counter.
-  const std::uint32_t version = line.version.load(std::memory_order_relaxed) + 1;  // [K1] the writer's own
-  line.version.store(version, std::memory_order_release);                          // [K1]
-  line.store_key(key, covered, ordinal);
-  const auto slot = index_.insert(hash, block);
-  if (slot) {
-    line.slot.store(*slot, std::memory_order_relaxed);  // [K1]
-    if (protocol_.publish(block, codec_.registration(version))) return true;
-    index_.erase(hash, *slot);
-  }
-  protocol_.end_writing(block);
-  ShardCounters<Atom>& counters = here().counters;
-  counters.template add<&PoolStats::index_full>(slot ? 0 : 1);
-  counters.template add<&PoolStats::published_keys>(kMinusOne);
-  return false;
-}
-
-/// A further key for a block that has a primary one. `version` is the registration the key joins; if that
-/// one ends before the record hangs in the block's list, whoever sees it last removes the record.
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::register_secondary(std::uint32_t block, const KeyWords& key, std::uint64_t hash,
-                                                         std::uint64_t ordinal, std::uint32_t version) {
-  Secondaries& store = install_secondaries();
-  const auto number = store.acquire();
-  if (!number) return false;
-  store.fill(*number, {key, block, version, ordinal});
-  const auto slot = index_.insert(hash, num_blocks() + *number);
-  if (!slot) {
-    store.release(*number);
-    here().counters.template add<&PoolStats::index_full>(1);
-    return false;
-  }
-  store.set_slot(*number, *slot);
-  store.link(block, *number);
-  const auto ended = [&] {
-    return !protocol_.state(block).hashed() ||
-           protocol_.line(block).version.load(std::memory_order_acquire) != version;  // [K2]
-  };
-  bool twin = false;  // another holder of the block added the same key at the same time
-  for (std::uint32_t at = store.next(*number); at != Secondaries::kNone && !twin; at = store.next(at)) {
-    const auto view = store.read(at);
-    if (!view || view->block != block) break;
-    twin = view->key == key && view->version == version;
-  }
-  if (!twin && !ended()) return true;
-  RemovedKeys removed;
-  sweep_secondaries(store, block, collector(removed));
-  events_.append_removals(std::move(removed));
-  return !twin && !ended();
-}
-
-template <template <class> class Atom, class Placement>
-typename BasicBlockPool<Atom, Placement>::Secondaries& BasicBlockPool<Atom, Placement>::install_secondaries() {
-  Secondaries* current = secondaries();
-  if (current != nullptr) return *current;
-  auto fresh = std::make_unique<Secondaries>(num_blocks());
-  if (secondaries_.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel,
-                                           std::memory_order_acquire)) {  // [L1]
-    return *fresh.release();
-  }
-  return *current;
 }
 
 // --- the end of content --------------------------------------------------------------------------------
@@ -322,6 +233,7 @@ bool BasicBlockPool<Atom, Placement>::unpublish(BlockId block) {
   if (!known(block, "unpublish")) return false;
   RemovedKeys removed;
   const bool had = take_content(block.value(), collector(removed));
+  here().counters.template add<&PoolFlows::ended_contents>(had ? 1 : 0);
   events_.append_removals(std::move(removed));
   return had;
 }
@@ -329,14 +241,16 @@ bool BasicBlockPool<Atom, Placement>::unpublish(BlockId block) {
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::evict_blocks(std::span<const BlockId> blocks) {
   bool good = true;
+  std::uint64_t ended = 0;
   RemovedKeys removed;
   for (const BlockId block : blocks) {
     if (known(block, "evict_blocks")) {
-      take_content(block.value(), collector(removed));
+      ended += take_content(block.value(), collector(removed)) ? 1U : 0U;
     } else {
       good = false;
     }
   }
+  here().counters.template add<&PoolFlows::ended_contents>(ended);
   events_.append_removals(std::move(removed));
   return good;
 }
@@ -347,13 +261,19 @@ void BasicBlockPool<Atom, Placement>::move_block_hashes(BlockId source, BlockId 
   if (!protocol_.state(source.value()).hashed()) return;
   const auto& line = protocol_.line(source.value());
   const KeyWords primary = line.load_key();
-  const std::uint64_t covered = line.covered_tokens();
+  const auto covered = static_cast<std::int64_t>(line.covered_tokens());
   const std::vector<KeyWords> further = secondary_keys(source.value());
   // The target answers before the source stops, so that a look-up never misses in between.
-  if (!register_key(target.value(), primary, covered, true).done) return;
-  here().counters.template add<&PoolStats::published_keys>(kMinusOne);  // nothing was published, it only moved
-  for (const KeyWords& key : further) static_cast<void>(register_key(target.value(), key, 0, true));
-  take_content(source.value(), nullptr);
+  PublishTally moved;
+  register_key(Registration(primary, covered, target.value()), true, moved);
+  bool ended = false;
+  if (moved.published > 0) {
+    for (const KeyWords& key : further) register_key(Registration(key, 0, target.value()), true, moved);
+    ended = take_content(source.value(), nullptr);
+  }
+  moved.published = moved.duplicates = 0;  // nothing new: it only stands elsewhere
+  note(moved);
+  here().counters.template add<&PoolFlows::ended_contents>(ended ? 1 : 0);
 }
 
 }  // namespace kvpool

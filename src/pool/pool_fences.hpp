@@ -45,8 +45,8 @@ void BasicBlockPool<Atom, Placement>::unfence(std::uint32_t block, std::uint32_t
   }
   events_.append_removals(std::move(removed));
   capacity_.credit(1);
-  home.counters.template add<&PoolStats::dead_slots>(incidents.dead_slots);
-  home.counters.template add<&PoolStats::ring_full>(incidents.ring_full);
+  home.counters.template add<&PoolFlows::unfenced_blocks>(1);
+  note(home.counters, incidents);
 }
 
 template <template <class> class Atom, class Placement>

@@ -8,8 +8,33 @@
 
 namespace kvpool {
 
+/// From the counters of the shards: what flowed in minus what flowed out.
 template <template <class> class Atom, class Placement>
 PoolCounts BasicBlockPool<Atom, Placement>::counts() const noexcept {
+  if (!options_.enable_stats) return counted();
+  PoolStats stats;
+  PoolFlows flows;
+  for (const auto& shard : shards_) {
+    shard->counters.add_to(stats);
+    shard->counters.add_to(flows);
+  }
+  PoolCounts counts;
+  counts.usable = num_blocks() - 1;
+  // Calls in progress may have counted an outflow whose inflow was read before: below zero is none.
+  const auto within = [&](std::uint64_t difference) {
+    return std::min(static_cast<std::int64_t>(difference) < 0 ? std::uint64_t{0} : difference, counts.usable);
+  };
+  counts.free = std::min(capacity_.free(), counts.usable);
+  counts.cached = within(flows.begun_contents - flows.ended_contents);
+  counts.referenced = within(stats.allocated_blocks + flows.revived_blocks - stats.released_blocks);
+  counts.fenced = within(flows.fenced_blocks - flows.unfenced_blocks);
+  counts.reserved = within(counts.usable - counts.free - counts.referenced - counts.fenced);
+  return counts;
+}
+
+/// The same, read off the state words. O(blocks).
+template <template <class> class Atom, class Placement>
+PoolCounts BasicBlockPool<Atom, Placement>::counted() const noexcept {
   PoolCounts counts;
   counts.usable = num_blocks() - 1;
   std::uint64_t unreferenced = 0;
@@ -29,10 +54,14 @@ template <template <class> class Atom, class Placement>
 PoolStats BasicBlockPool<Atom, Placement>::stats() const noexcept {
   PoolStats sum;
   for (const auto& shard : shards_) shard->counters.add_to(sum);
-  for (std::uint32_t block = 1; block < num_blocks(); ++block) {
-    sum.published_keys += protocol_.line(block).version.load(std::memory_order_relaxed);  // [K2] a count, no order
-  }
   return sum;
+}
+
+template <template <class> class Atom, class Placement>
+std::vector<PoolStats> BasicBlockPool<Atom, Placement>::shard_stats() const {
+  std::vector<PoolStats> shards(shards_.size());
+  for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->counters.add_to(shards[i]);
+  return shards;
 }
 
 template <template <class> class Atom, class Placement>
@@ -79,7 +108,9 @@ template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::reset_prefix_cache(std::uint32_t num_permanent) {
   if (Fences* const waiting = fences(); waiting != nullptr) drain_fences(*waiting, num_blocks(), true);
   if (capacity_.free() + num_permanent != num_blocks() - 1) return false;
-  for (std::uint32_t block = 1; block < num_blocks(); ++block) take_content(block, nullptr);
+  std::uint64_t ended = 0;
+  for (std::uint32_t block = 1; block < num_blocks(); ++block) ended += take_content(block, nullptr) ? 1U : 0U;
+  here().counters.template add<&PoolFlows::ended_contents>(ended);
   index_.clear();
   if (options_.enable_events) events_.append(AllBlocksClearedEvent{});
   return true;
@@ -173,6 +204,16 @@ Status BasicBlockPool<Atom, Placement>::check_invariants() const {
   if (index_.num_entries() != entries) {
     return broken("the index has " + std::to_string(index_.num_entries()) + " entries for " + std::to_string(entries) +
                   " keys");
+  }
+  const PoolCounts now = counts();
+  const PoolCounts words = counted();
+  if (now.cached != words.cached || now.referenced != words.referenced || now.fenced != words.fenced ||
+      now.reserved != words.reserved) {
+    return broken("the counters say cached " + std::to_string(now.cached) + ", referenced " +
+                  std::to_string(now.referenced) + ", fenced " + std::to_string(now.fenced) + ", reserved " +
+                  std::to_string(now.reserved) + "; the state words " + std::to_string(words.cached) + ", " +
+                  std::to_string(words.referenced) + ", " + std::to_string(words.fenced) + ", " +
+                  std::to_string(words.reserved));
   }
   if (capacity_.free() > unreferenced) {
     return broken(std::to_string(capacity_.free()) + " blocks are promised as free, " + std::to_string(unreferenced) +

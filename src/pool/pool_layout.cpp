@@ -17,8 +17,9 @@ constexpr std::uint32_t kMinRingSlots = 2;
 constexpr std::uint32_t kMinIndexBuckets = 4;
 
 std::uint32_t default_ring_slots(std::uint64_t blocks, std::uint32_t shards) {
-  // 96 bytes of rings per block and shard up to two shards, 192 for all shards together beyond.
-  const std::uint64_t slots = shards <= 2 ? 4 * blocks : std::max<std::uint64_t>(8 * blocks / shards, blocks);
+  // A ring holds live entries, of which there are at most as many as blocks, and stale ones that wait for
+  // compaction. Twice the blocks leave room for any mixture; with many shards the blocks are spread.
+  const std::uint64_t slots = shards <= 4 ? 2 * blocks : blocks;
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(std::bit_ceil(std::max<std::uint64_t>(slots, 16)), 1U << 31U));
 }

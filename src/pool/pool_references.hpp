@@ -11,12 +11,12 @@ BasicBlockPool<Atom, Placement>::BasicBlockPool(const BlockPoolOptions& options)
       layout_(PoolLayout::of(options)),
       codec_(layout_.shards),
       number_(next_pool_number()),
-      protocol_(options.num_blocks),
-      index_(layout_.index_buckets),
+      protocol_(options.num_blocks, options.huge_pages),
+      index_(layout_.index_buckets, options.huge_pages),
       capacity_(options.num_blocks - 1) {
   std::uint64_t first = 1;
   for (std::uint32_t number = 0; number < layout_.shards; ++number) {
-    shards_.push_back(std::make_unique<Shard>(number, layout_, codec_));
+    shards_.push_back(std::make_unique<Shard>(number, layout_, codec_, options_));
     const std::uint64_t end = 1 + (std::uint64_t{options.num_blocks - 1} * (number + 1) / layout_.shards);
     typename Order::Stack::Chain chain;
     for (; first < end; ++first) chain.append(protocol_, static_cast<std::uint32_t>(first));
@@ -88,14 +88,15 @@ std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span
       got += popped;
     }
   };
+  const auto on_candidate = [&](std::uint32_t block) {
+    index_.prefetch_erasure(protocol_.line(block).slot.load(std::memory_order_relaxed));  // [H]
+  };
   const auto claim_rings = [&](Shard& shard) {
-    OrderIncidents incidents;
     const std::size_t before = got;
     for (const auto role : {Order::old_role, Order::mid_role, Order::young_role}) {
       if (got == out.size()) break;
-      got += shard.order.claim(protocol_, role, out.subspan(got), incidents, on_claimed);
+      got += shard.order.claim(protocol_, role, out.subspan(got), tally.incidents, on_candidate, on_claimed);
     }
-    tally.dead_slots += incidents.dead_slots;
     return got - before;
   };
   if (got < out.size() && layout_.shards > 1) steal_stacks(num_blocks() / 16);
@@ -131,9 +132,30 @@ void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
   if (!removed.empty()) events_.append_removals(std::move(removed));
   home.counters.template add<&PoolStats::allocated_blocks>(out.size());
   home.counters.template add<&PoolStats::evicted_blocks>(evicted);
+  home.counters.template add<&PoolFlows::ended_contents>(evicted);
   home.counters.template add<&PoolStats::stolen_blocks>(tally.stolen);
-  home.counters.template add<&PoolStats::dead_slots>(tally.dead_slots);
   home.counters.template add<&PoolStats::rescans>(rescans);
+  note(home.counters, tally.incidents);
+}
+
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::note(ShardCounters<Atom>& counters, const OrderIncidents& incidents) noexcept {
+  counters.template add<&PoolStats::dead_slots>(incidents.dead_slots);
+  counters.template add<&PoolStats::ring_full>(incidents.ring_full);
+  counters.template add<&PoolFlows::ended_contents>(incidents.dropped_contents);
+  counters.template add<&PoolStats::retries>(incidents.retries);
+  counters.template add<&PoolStats::dropped_entries>(incidents.dropped);
+  counters.template add<&PoolStats::moved_entries>(incidents.moved);
+}
+
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::note(const PinTally& tally) noexcept {
+  ShardCounters<Atom>& counters = here().counters;
+  counters.template add<&PoolStats::pinned_blocks>(tally.pinned);
+  counters.template add<&PoolFlows::revived_blocks>(tally.revived);
+  counters.template add<&PoolFlows::unfenced_blocks>(tally.unfenced);
+  counters.template add<&PoolStats::lost_pins>(tally.lost);
+  counters.template add<&PoolStats::retries>(tally.retries);
 }
 
 template <template <class> class Atom, class Placement>
@@ -148,6 +170,9 @@ bool BasicBlockPool<Atom, Placement>::get_new_blocks(std::span<BlockId> out) {
 template <template <class> class Atom, class Placement>
 std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const BlockId> blocks) const noexcept {
   std::uint32_t expected = 0;
+  for (const BlockId block : blocks) {
+    if (block.value() < num_blocks()) protocol_.prefetch(block.value());
+  }
   for (const BlockId block : blocks) {
     if (block.value() >= num_blocks()) continue;
     const BlockState state = protocol_.state(block.value());
@@ -167,6 +192,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   const std::uint32_t expected = waiting == nullptr ? expected_places(blocks) : 0;
   bool good = true;
   std::uint64_t fenced = 0;
+  std::uint64_t shared = 0;
   OrderIncidents incidents;
   RemovedKeys removed;
   std::uint32_t ordered = 0;
@@ -193,7 +219,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
         fence_tickets.attach(waiting);
         return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
       };
-      const ReleaseOutcome outcome = protocol_.release(block, choose, tickets, fence_tickets);
+      const ReleaseOutcome outcome = protocol_.release(block, choose, tickets, fence_tickets, &incidents.retries);
       switch (outcome) {
         case ReleaseOutcome::not_referenced:
           report(ContractBreach::double_free, "free_blocks", id);
@@ -208,7 +234,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
           fence_tickets.settle(protocol_, block);
           ++fenced;
           break;
-        case ReleaseOutcome::still_referenced: break;
+        case ReleaseOutcome::still_referenced: ++shared; break;
       }
     }
   }
@@ -217,8 +243,9 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   uncredited = ordered + blank.size();
   if (!removed.empty()) events_.append_removals(std::move(removed));
   home.counters.template add<&PoolStats::released_blocks>(uncredited + fenced);
-  home.counters.template add<&PoolStats::dead_slots>(incidents.dead_slots);
-  home.counters.template add<&PoolStats::ring_full>(incidents.ring_full);
+  home.counters.template add<&PoolStats::released_references>(uncredited + fenced + shared);
+  home.counters.template add<&PoolFlows::fenced_blocks>(fenced);
+  note(home.counters, incidents);
   return good;
 }
 
@@ -291,21 +318,25 @@ bool BasicBlockPool<Atom, Placement>::touch(std::span<const BlockId> blocks) {
     if (!touchable(blocks, free) || !capacity_.reserve(free.size())) return false;
   }
   std::uint64_t units = free.size();
+  PinTally tally;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (touch_one(blocks[i].value(), units) == Touch::done) continue;
+    if (touch_one(blocks[i].value(), units, tally) == Touch::done) continue;
+    note(tally);
     // Another thread took or freed one of the blocks meanwhile: undo, so that nothing has changed.
     std::uint32_t uncredited = 0;
     release(blocks.first(i), nullptr, uncredited);
     capacity_.credit(uncredited + units);
     return false;
   }
+  note(tally);
   capacity_.credit(units);
   return true;
 }
 
 template <template <class> class Atom, class Placement>
 typename BasicBlockPool<Atom, Placement>::Touch BasicBlockPool<Atom, Placement>::touch_one(std::uint32_t block,
-                                                                                           std::uint64_t& units) {
+                                                                                           std::uint64_t& units,
+                                                                                           PinTally& tally) {
   if (block == kNullBlock.value()) return Touch::done;
   BlockState seen = protocol_.state(block);
   for (;;) {
@@ -317,13 +348,16 @@ typename BasicBlockPool<Atom, Placement>::Touch BasicBlockPool<Atom, Placement>:
     }
     if (seen.blank_free()) {  // on a stack: it cannot be taken out of the middle by its state word
       if (!take_from_stacks(block, units)) return Touch::gone;
+      tally.count(seen);
       --units;
       return Touch::done;
     }
     if (protocol_.try_reference(block, seen)) {
+      tally.count(seen);
       if (needs_unit) --units;
       return Touch::done;
     }
+    ++tally.retries;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "foundation/aligned_array.hpp"
 #include "foundation/cache_line.hpp"
+#include "foundation/prefetch.hpp"
 
 namespace kvpool {
 
@@ -20,12 +21,18 @@ class PrefixIndex {
  public:
   static constexpr std::uint32_t kSlotsPerBucket = 7;
 
-  explicit PrefixIndex(std::uint32_t buckets) : buckets_(buckets) {}
+  explicit PrefixIndex(std::uint32_t buckets, bool huge_pages = false) : buckets_(buckets, huge_pages) {}
 
   [[nodiscard]] std::size_t num_buckets() const noexcept { return buckets_.size(); }
 
   /// Starts loading what a look-up of `hash` will need.
-  void prefetch(std::uint64_t hash) const noexcept { __builtin_prefetch(&buckets_[home_of(hash)]); }
+  void prefetch(std::uint64_t hash) const noexcept { prefetch_to_read(&buckets_[home_of(hash)]); }
+  /// The same for an insertion, and for the erasure of what stands at `position`.
+  void prefetch_insertion(std::uint64_t hash) const noexcept { prefetch_to_write(&buckets_[home_of(hash)]); }
+  void prefetch_erasure(std::uint32_t position) const noexcept {
+    const std::size_t at = position / (kSlotsPerBucket + 1);
+    if (at < buckets_.size()) prefetch_to_write(&buckets_[at]);
+  }
 
   /// Enters `value` and answers its position; empty when no slot is left. Lock-free: a slot is lost only to
   /// another insertion.
@@ -36,7 +43,8 @@ class PrefixIndex {
     for (std::size_t distance = 0; distance < buckets_.size(); ++distance) {
       const std::size_t at = wrapped(home + distance);
       Bucket& bucket = buckets_[at];
-      for (std::uint32_t i = 0; i < kSlotsPerBucket; ++i) {
+      std::uint32_t i = first_slot(hash);
+      for (std::uint32_t seen = 0; seen < kSlotsPerBucket; ++seen, i = i + 1 < kSlotsPerBucket ? i + 1 : 0) {
         if (bucket.slots[i].load(std::memory_order_relaxed) != kEmpty) continue;  // [H]
         if (distance > 0) {
           account(buckets_[home], distance, !counted);
@@ -72,6 +80,13 @@ class PrefixIndex {
     for (std::size_t distance = 1; distance <= farthest; ++distance) {
       if (scan(buckets_[wrapped(home + distance)], hash, visit)) return;
     }
+  }
+
+  /// How many buckets lie between the home of `hash` and `position`.
+  [[nodiscard]] std::size_t distance_of(std::uint64_t hash, std::uint32_t position) const noexcept {
+    const std::size_t at = position / (kSlotsPerBucket + 1);
+    const std::size_t home = home_of(hash);
+    return at >= home ? at - home : at + buckets_.size() - home;
   }
 
   /// Buckets that a look-up of `hash` reads.
@@ -131,6 +146,11 @@ class PrefixIndex {
     return static_cast<std::size_t>(((hash >> 32U) * buckets_.size()) >> 32U);
   }
   [[nodiscard]] static std::uint64_t fingerprint_of(std::uint64_t hash) noexcept { return hash & 0xffffffffU; }
+  /// Where an insertion starts to look for an empty slot: spread, so that the first one is empty mostly and the
+  /// processor guesses right.
+  [[nodiscard]] static std::uint32_t first_slot(std::uint64_t hash) noexcept {
+    return static_cast<std::uint32_t>(((hash & 0xffffU) * kSlotsPerBucket) >> 16U);
+  }
   [[nodiscard]] std::size_t wrapped(std::size_t at) const noexcept {
     return at < buckets_.size() ? at : at - buckets_.size();
   }

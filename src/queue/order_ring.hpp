@@ -11,6 +11,7 @@
 
 #include "foundation/aligned_array.hpp"
 #include "foundation/cache_line.hpp"
+#include "foundation/prefetch.hpp"
 
 namespace kvpool {
 
@@ -29,14 +30,22 @@ template <template <class> class Atom>
 class OrderRing {
  public:
   /// `slots` is a power of two. Positions start one lap ahead, so that a zeroed slot reads as "older lap".
-  explicit OrderRing(std::uint32_t slots)
-      : slots_(slots), mask_(slots - 1), shift_(shift_of(slots)), head_(slots), tail_(slots) {}
+  explicit OrderRing(std::uint32_t slots, bool huge_pages = false)
+      : slots_(slots, huge_pages), mask_(slots - 1), shift_(shift_of(slots)), head_(slots), tail_(slots) {}
 
   [[nodiscard]] std::uint64_t capacity() const noexcept { return mask_ + 1; }
 
   /// Takes `count` consecutive positions for entries of the caller. Wait-free.
   [[nodiscard]] std::uint64_t take_positions(std::uint32_t count) noexcept {
     return tail_.fetch_add(count, std::memory_order_acq_rel);  // [R1]
+  }
+
+  /// Starts loading the slots of positions that were taken, to be written.
+  void prefetch(std::uint64_t position, std::uint32_t count) const noexcept {
+    constexpr std::uint64_t kSlotsPerLine = kCacheLineBytes / sizeof(std::uint64_t);
+    for (std::uint64_t at = position; at < position + count; at += kSlotsPerLine) {
+      prefetch_to_write(&slots_[at & mask_]);
+    }
   }
 
   /// Writes an entry at a position that was taken. Lock-free.

@@ -21,8 +21,12 @@ namespace kvpool {
 
 /// What a shard's order had to do besides the ordinary.
 struct OrderIncidents {
-  std::uint32_t dead_slots = 0;  ///< entries whose position a consumer had passed
-  std::uint32_t ring_full = 0;   ///< blocks that lost their content because a ring had no slot left
+  std::uint32_t dead_slots = 0;        ///< entries whose position a consumer had passed
+  std::uint32_t ring_full = 0;         ///< blocks that lost their content because a ring had no slot left
+  std::uint32_t dropped_contents = 0;  ///< of them, those that had one
+  std::uint32_t retries = 0;           ///< exchanges on state words that another thread had changed
+  std::uint32_t dropped = 0;           ///< stale entries cleared away by compaction
+  std::uint32_t moved = 0;             ///< live entries moved by compaction
 };
 
 template <template <class> class Atom>
@@ -38,8 +42,10 @@ class ShardOrder {
   static constexpr std::int32_t kDeadCost = 1;
   static constexpr std::int32_t kMoveCost = 8;
 
-  ShardOrder(std::uint32_t shard, std::uint32_t ring_slots, TicketCodec codec)
-      : shard_(shard), codec_(codec), rings_{Ring(ring_slots), Ring(ring_slots), Ring(ring_slots)} {}
+  ShardOrder(std::uint32_t shard, std::uint32_t ring_slots, TicketCodec codec, bool huge_pages = false)
+      : shard_(shard),
+        codec_(codec),
+        rings_{Ring(ring_slots, huge_pages), Ring(ring_slots, huge_pages), Ring(ring_slots, huge_pages)} {}
 
   [[nodiscard]] Stack& stack() noexcept { return stack_; }
   [[nodiscard]] const Stack& stack() const noexcept { return stack_; }
@@ -72,6 +78,7 @@ class ShardOrder {
     void take(std::uint32_t count) noexcept {
       next_ = order_.rings_[ring_].take_positions(count);
       end_ = next_ + count;
+      order_.rings_[ring_].prefetch(next_, count);
     }
     ShardOrder& order_;
     std::uint32_t ring_;
@@ -100,27 +107,38 @@ class ShardOrder {
   }
 
   /// Claims up to out.size() blocks from one ring, oldest first; calls on_claimed(block) for each that
-  /// had content, before the next is claimed. The caller holds as many reservations. Lock-free.
-  template <class OnClaimed>
+  /// had content, before the next is claimed, and on_candidate(block) for a whole run before its first claim:
+  /// time to start loading what on_claimed will need. The caller holds as many reservations. Lock-free.
+  template <class OnCandidate, class OnClaimed>
   [[nodiscard]] std::size_t claim(Protocol& protocol, Role role, std::span<std::uint32_t> out,
-                                  OrderIncidents& incidents, OnClaimed&& on_claimed) {
+                                  OrderIncidents& incidents, OnCandidate&& on_candidate, OnClaimed&& on_claimed) {
     const std::uint32_t ring = ring_of(role);
     std::size_t claimed = 0;
     while (claimed < out.size()) {
-      std::array<RingEntry, kRun> run;
-      const std::size_t wanted = out.size() - claimed < kRun ? out.size() - claimed : kRun;
+      std::array<RingEntry, kClaimRun> run;
+      const std::size_t wanted = out.size() - claimed < kClaimRun ? out.size() - claimed : kClaimRun;
       const std::size_t found = rings_[ring].take(std::span(run).first(wanted), incidents.dead_slots);
       if (found == 0) break;
-      for (std::size_t i = 0; i < found; ++i) __builtin_prefetch(&protocol.line(run[i].block), 1);
+      for (std::size_t i = 0; i < found; ++i) protocol.prefetch(run[i].block);
+      for (std::size_t i = 0; i < found; ++i) on_candidate(run[i].block);
       for (std::size_t i = 0; i < found; ++i) {
+        const std::uint32_t block = run[i].block;
         BlockState before;
-        if (run[i].block == 0 || !protocol.claim_in_order(run[i].block, ticket(ring, run[i].position), before))
+        if (block == 0 || !protocol.claim_in_order(block, ticket(ring, run[i].position), before, &incidents.retries)) {
           continue;
-        if (before.hashed()) on_claimed(run[i].block);
-        out[claimed++] = run[i].block;
+        }
+        if (before.hashed()) on_claimed(block);
+        out[claimed++] = block;
       }
     }
     return claimed;
+  }
+
+  template <class OnClaimed>
+  [[nodiscard]] std::size_t claim(Protocol& protocol, Role role, std::span<std::uint32_t> out,
+                                  OrderIncidents& incidents, OnClaimed&& on_claimed) {
+    return claim(
+        protocol, role, out, incidents, [](std::uint32_t) {}, on_claimed);
   }
 
   /// Calls visit(block) for every live entry, oldest first; only while nobody else works on the shard.
@@ -135,7 +153,8 @@ class ShardOrder {
   }
 
  private:
-  static constexpr std::size_t kRun = 32;
+  static constexpr std::size_t kRun = 32;       ///< entries that compaction looks at together
+  static constexpr std::size_t kClaimRun = 64;  ///< entries that an allocation takes together
 
   [[nodiscard]] static std::uint32_t ring_in(std::uint64_t roles, Role role) noexcept {
     return static_cast<std::uint32_t>(roles >> (2U * role)) & 3U;
@@ -177,7 +196,7 @@ class ShardOrder {
                      OrderIncidents& incidents, OnDrop&& on_drop) {
     const std::uint32_t mid = ring_in(roles, mid_role);
     const std::uint32_t old_ring = ring_in(roles, old_role);
-    for (const RingEntry& entry : run) __builtin_prefetch(&protocol.line(entry.block), 1);
+    for (const RingEntry& entry : run) protocol.prefetch(entry.block);
     std::int64_t cost = 0;
     std::size_t at = 0;
     while (at < run.size() && cost < budget) {
@@ -188,6 +207,7 @@ class ShardOrder {
       }
       if (dead > 0) {
         if (!rings_[mid].advance(run[at].position, dead)) return cost;
+        incidents.dropped += static_cast<std::uint32_t>(dead);
         at += dead;
         continue;
       }
@@ -195,6 +215,7 @@ class ShardOrder {
       if (!rings_[mid].advance(run[at].position, 1)) return cost;
       const std::uint64_t target = rings_[old_ring].take_positions(1);
       if (protocol.move_ticket(run[at].block, ticket(mid, run[at].position), ticket(old_ring, target))) {
+        ++incidents.moved;
         settle(protocol, old_ring, target, run[at].block, incidents, on_drop);
       } else {
         rings_[old_ring].kill(target);
@@ -220,7 +241,10 @@ class ShardOrder {
         BlockState before;
         if (!protocol.blank(block, ticket(ring, position), before)) return;
         ++incidents.ring_full;
-        if (before.hashed()) on_drop(block);
+        if (before.hashed()) {
+          ++incidents.dropped_contents;
+          on_drop(block);
+        }
         typename Stack::Chain chain;
         chain.append(protocol, block);
         stack_.push(protocol, chain);

@@ -136,16 +136,16 @@ Contender pin_and_release(double seconds, bool hold) {
               const std::size_t found = pool.find_prefix({chain, 1}, GroupId{0}, handles);
               clock([&] {
                 auto reservation = pool.try_reserve(static_cast<std::uint32_t>(found));
-                for (std::size_t i = 0; i < found && reservation; ++i) {
-                  if (pool.pin(handles[i], BlockKey{chain[i], GroupId{0}}, *reservation)) {
-                    blocks[i] = handles[i].id;
-                    ++pinned;
-                  }
-                }
+                std::size_t count = 0;
                 if (reservation) {
+                  count = pool.pin_prefix(std::span(handles).first(found), {chain, 1}, GroupId{0}, *reservation);
                   reservation->give_back(reservation->remaining());
                 }
-                pool.free_blocks(std::span(blocks).first(found));
+                for (std::size_t i = 0; i < count; ++i) {
+                  blocks[i] = handles[i].id;
+                }
+                pool.free_blocks(std::span(blocks).first(count));
+                pinned += static_cast<double>(count);
               });
             });
             return std::vector<Sample>{ns_sample(pinned > 0 ? clock.ns_per(pinned) : 0)};

@@ -78,11 +78,13 @@ class BlockPool {
   /// 1 - free / (num_blocks - 1), in [0, 1]; 0 for a pool of one block. Wait-free, O(1).
   [[nodiscard]] double usage() const noexcept;
 
-  /// Where the blocks are, recomputed from their states; exact when no call is in progress. Wait-free,
-  /// O(num_blocks).
+  /// Where the blocks are; exact when no call is in progress, see PoolCounts. Wait-free, O(shards);
+  /// O(num_blocks) without BlockPoolOptions::enable_stats.
   [[nodiscard]] PoolCounts counts() const noexcept;
-  /// Monotonic counters, summed up. Wait-free, O(num_blocks).
+  /// Monotonic counters of all shards together. Wait-free, O(shards).
   [[nodiscard]] PoolStats stats() const noexcept;
+  /// The same shard by shard. Allocates.
+  [[nodiscard]] std::vector<PoolStats> shard_stats() const;
 
   /// Promises `count` blocks if at least `count + keep_free` are free, else answers empty and changes
   /// nothing. count may be 0. Lock-free, O(1); with fences in use it also moves passed blocks, see
@@ -111,6 +113,11 @@ class BlockPool {
   /// nothing has changed.
   /// The null block is always pinned, without effect. Lock-free, O(1).
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, Reservation& reservation);
+
+  /// pin(blocks[i], {chain[i], group}) for i = 0, 1, ... until one fails or the shorter list ends; answers how
+  /// many were pinned. Cheaper than one by one: the memory latency is hidden. Lock-free, O(answer).
+  [[nodiscard]] std::size_t pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
+                                       Reservation& reservation);
 
   /// Gives back one reference of each block, in eviction order: what comes first is recycled first
   /// among the blocks of this call. The null block is ignored.
@@ -152,6 +159,12 @@ class BlockPool {
   /// when the index is full (PoolStats::index_full). Lock-free.
   /// Announces nothing: the caller describes what it stored (append_event) before it publishes.
   bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
+
+  /// publish(blocks[i], {chain[i], group}, tokens_before + (i + 1) * block_tokens) for each i, in this order; null
+  /// blocks are skipped. Answers how many keys were new and kept. Cheaper than one by one: the memory latency is
+  /// hidden. Each key can be found as soon as it is published. Lock-free, O(blocks.size()).
+  std::size_t publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group, std::int64_t tokens_before,
+                            std::int64_t block_tokens);
 
   /// Takes all keys from `block`, announces one removal per key, primary first, and answers whether
   /// there was one. References and place in the order stay. Lock-free.

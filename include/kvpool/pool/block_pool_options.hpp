@@ -31,8 +31,12 @@ struct BlockPoolOptions {
   std::uint32_t num_shards = 0;  ///< 0: min(CPUs, 8); 1: one exact order over all blocks
   bool enable_events = false;
   RemovalEvents removal_events = RemovalEvents::each_copy;
-  /// Slots of one order ring, a power of two; three rings per shard. 0: four times num_blocks with up to two
-  /// shards, less with more of them. A full ring costs cached content (PoolStats::ring_full), never blocks.
+  bool enable_stats = true;  ///< false: BlockPool::stats() stays 0, and counts() walks over all blocks
+  /// Asks for huge pages for arrays of two megabytes and more; the system may refuse. They spare most of the
+  /// address translations that look-ups and evictions would miss.
+  bool huge_pages = true;
+  /// Slots of one order ring, a power of two; three rings per shard. 0: twice num_blocks with up to four
+  /// shards, num_blocks with more of them. A full ring costs cached content (PoolStats::ring_full), never blocks.
   std::uint32_t ring_slots = 0;
   /// Buckets of the index, seven keys each. 0: half of num_blocks.
   std::uint32_t index_buckets = 0;

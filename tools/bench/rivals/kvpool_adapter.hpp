@@ -10,11 +10,18 @@
 
 namespace kvpool::tools {
 
+/// What a row may switch off.
+struct PoolFeatures {
+  bool stats = true;
+  bool huge_pages = true;
+};
+
 template <class Pool>
 class PoolAdapter {
  public:
-  explicit PoolAdapter(std::uint32_t num_blocks, bool events = false, std::uint32_t num_shards = 0)
-      : pool_(options(num_blocks, events, num_shards)) {}
+  explicit PoolAdapter(std::uint32_t num_blocks, bool events = false, std::uint32_t num_shards = 0,
+                       PoolFeatures features = {})
+      : pool_(options(num_blocks, events, num_shards, features)) {}
 
   std::size_t match_and_pin(std::span<const BlockHash> chain, std::span<BlockId> out) {
     std::array<BlockHandle, kMaxBatch> handles;
@@ -27,21 +34,17 @@ class PoolAdapter {
     if (!reservation) {
       return 0;
     }
-    for (std::size_t i = 0; i < found; ++i) {
-      if (!pool_.pin(handles[i], BlockKey{chain[i], GroupId{0}}, *reservation)) {
-        return i;
-      }
+    const std::size_t pinned = pool_.pin_prefix(std::span(handles).first(found), {chain, 1}, GroupId{0}, *reservation);
+    for (std::size_t i = 0; i < pinned; ++i) {
       out[i] = handles[i].id;
     }
-    return found;
+    return pinned;
   }
 
   bool allocate(std::span<BlockId> out) { return pool_.get_new_blocks(out); }
 
   void publish(std::span<const BlockId> ids, std::span<const BlockHash> hashes) {
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      pool_.publish(ids[i], BlockKey{hashes[i], GroupId{0}}, static_cast<std::int64_t>(i + 1));
-    }
+    pool_.publish_chain(ids, {hashes, 1}, GroupId{0}, 0, 1);
   }
 
   void release(std::span<const BlockId> ids) { pool_.free_blocks(ids); }
@@ -52,11 +55,14 @@ class PoolAdapter {
  private:
   static constexpr std::size_t kMaxBatch = 64;
 
-  static BlockPoolOptions options(std::uint32_t num_blocks, bool events, std::uint32_t num_shards) {
+  static BlockPoolOptions options(std::uint32_t num_blocks, bool events, std::uint32_t num_shards,
+                                  PoolFeatures features) {
     BlockPoolOptions options;
     options.num_blocks = num_blocks;
     options.enable_events = events;
     options.num_shards = num_shards;
+    options.enable_stats = features.stats;
+    options.huge_pages = features.huge_pages;
     return options;
   }
 
