@@ -65,7 +65,7 @@ struct Avx512Vec {
     _mm_storeu_ps(scores + 2 * stride, _mm512_extractf32x4_ps(sums, 2));
     _mm_storeu_ps(scores + 3 * stride, _mm512_extractf32x4_ps(sums, 3));
   }
-  static void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+  static void prefetch(const std::byte* p) { fetch_line(p); }
 };
 
 struct OneVector {

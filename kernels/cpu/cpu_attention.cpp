@@ -19,6 +19,8 @@
 namespace kvpool::kernels {
 namespace {
 
+constexpr std::int64_t kLineFloats = 16;
+
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 /// Floats that start on a cache line: a vector load must not straddle two. Grows; contents do not survive growing.
@@ -42,11 +44,12 @@ class AlignedFloats {
 
 /// Memory of one thread; grows to the largest block it has seen and is used again.
 struct Scratch {
-  AlignedFloats q;
+  AlignedFloats q;  ///< of all heads of the item
   AlignedFloats scores;
   AlignedFloats fresh;  ///< states of the split at hand
   AlignedFloats total;  ///< states of the splits before it
   std::vector<RowKeys> keys;
+  std::vector<float> scale;
 };
 
 /// What is the same for every item of one run.
@@ -59,12 +62,25 @@ struct LayerCall {
   std::int64_t q_stride;
   std::int64_t acc_stride;
   float scale;
+  std::int64_t heads_together;  ///< KV heads of an item
+  std::int64_t head_groups;
+};
+
+/// KV heads of one item, which walk the pages together.
+struct HeadRange {
+  std::int64_t first;
+  std::int64_t count;
 };
 
 HeadRows head_rows(const PagedRows& rows, DType type, std::int64_t head) {
   const std::int64_t bytes = element_bytes(type);
   return {static_cast<const std::byte*>(rows.data) + head * rows.head_stride * bytes, rows.page_stride * bytes,
-          rows.token_stride * bytes};
+          rows.token_stride * bytes, rows.head_stride * bytes};
+}
+
+/// Floats of the states of one head; every head starts on a cache line.
+std::int64_t state_floats(std::int64_t padded_rows, std::int64_t acc_stride) {
+  return round_up(RowStates::floats(padded_rows, acc_stride), kLineFloats);
 }
 
 class CpuPlan final : public AttentionPlan::Impl {
@@ -81,8 +97,12 @@ class CpuPlan final : public AttentionPlan::Impl {
     const std::int64_t heads = step_.problem.num_kv_heads;
     if (work_.cut) partials_.grow(work_.first_slot.back() * heads * slot_floats(call));
     const auto items = static_cast<std::int64_t>(work_.items.size());
-    parallel_for(items * heads, step_.exec.max_threads,
-                 [&](std::int64_t i) { run_item(call, work_.items[static_cast<std::size_t>(i / heads)], i % heads); });
+    const std::int64_t groups = call.head_groups;
+    parallel_for(items * groups, step_.exec.max_threads, [&](std::int64_t i) {
+      const std::int64_t first = i % groups * call.heads_together;
+      const HeadRange range{first, std::min(call.heads_together, heads - first)};
+      run_item(call, work_.items[static_cast<std::size_t>(i / groups)], range);
+    });
     if (work_.cut) {
       const auto blocks = static_cast<std::int64_t>(work_.blocks.size());
       parallel_for(blocks * heads, step_.exec.max_threads,
@@ -110,7 +130,11 @@ class CpuPlan final : public AttentionPlan::Impl {
                    {},
                    round_up(kv.head_dim, kRowPad),
                    round_up(kv.head_dim_v, kRowPad),
-                   logit_scale(args)};
+                   logit_scale(args),
+                   1,
+                   1};
+    call.heads_together = heads_together(kv, work_, threads_);
+    call.head_groups = (kv.num_kv_heads + call.heads_together - 1) / call.heads_together;
     call.q_order.resize(static_cast<std::size_t>(kv.head_dim));
     call.v_order.resize(static_cast<std::size_t>(kv.head_dim_v));
     kernels_->element_order(kv.dtype, bf16, kv.head_dim, call.q_order.data());
@@ -120,7 +144,7 @@ class CpuPlan final : public AttentionPlan::Impl {
 
   /// Floats of the states of the largest block, for one split.
   [[nodiscard]] static std::int64_t slot_floats(const LayerCall& call) {
-    return RowStates::floats(kMaxTaskRows, call.acc_stride);
+    return state_floats(kMaxTaskRows, call.acc_stride);
   }
   [[nodiscard]] float* slot(const LayerCall& call, std::int64_t index, std::int64_t head) {
     return partials_.data() + (index * step_.problem.num_kv_heads + head) * slot_floats(call);
@@ -133,27 +157,28 @@ class CpuPlan final : public AttentionPlan::Impl {
     return kv_head * step_.group() + block.first_head + row % block.heads;
   }
 
-  void fill_keys(const LayerCall& call, const RowBlock& block, std::int64_t kv_head, Scratch& scratch) const {
-    if (static_cast<std::int64_t>(scratch.keys.size()) < block.rows())
-      scratch.keys.resize(static_cast<std::size_t>(block.rows()));
+  void fill_keys(const LayerCall& call, const RowBlock& block, HeadRange heads, Scratch& scratch) const {
+    const std::int64_t rows = block.rows();
+    if (static_cast<std::int64_t>(scratch.keys.size()) < heads.count * rows)
+      scratch.keys.resize(static_cast<std::size_t>(heads.count * rows));
     const auto& slopes = call.args.rules.alibi_slopes;
-    for (std::int64_t r = 0; r < block.rows(); ++r) {
+    for (std::int64_t i = 0; i < heads.count * rows; ++i) {
+      const std::int64_t r = i % rows;
       const std::int64_t position = step_.position(block.sequence, block.first_query + r / block.heads);
       RowKeys keys{0, 0, position, 0};
       if (step_.len(block.sequence) > 0) {
         keys.begin = step_.first_key(position);
         keys.end = position + 1;
       }
-      if (!slopes.empty()) keys.slope = slopes[static_cast<std::size_t>(head_of(block, r, kv_head))];
-      scratch.keys[static_cast<std::size_t>(r)] = keys;
+      if (!slopes.empty()) keys.slope = slopes[static_cast<std::size_t>(head_of(block, r, heads.first + i / rows))];
+      scratch.keys[static_cast<std::size_t>(i)] = keys;
     }
   }
 
-  void fill_queries(const LayerCall& call, const RowBlock& block, std::int64_t kv_head, Scratch& scratch) const {
-    const std::int64_t padded = round_up(block.rows(), kRowBlock);
-    scratch.q.grow(padded * call.q_stride);
+  /// The rows of one head at `place`, a multiple of the padded rows.
+  void fill_queries(const LayerCall& call, const RowBlock& block, std::int64_t kv_head, std::int64_t place,
+                    Scratch& scratch) const {
     const QueryRows& q = call.args.q;
-    std::fill_n(scratch.q.data(), padded * call.q_stride, 0.0F);
     with_compute_type(q.dtype, [&](auto tag) {
       using Query = typename decltype(tag)::type;
       for (std::int64_t r = 0; r < block.rows(); ++r) {
@@ -161,39 +186,44 @@ class CpuPlan final : public AttentionPlan::Impl {
                           head_of(block, r, kv_head) * q.head_stride;
         if constexpr (kIsBf16<Query>) {
           if (call.bf16_queries) {
-            auto* out = reinterpret_cast<std::byte*>(scratch.q.data()) + r * call.q_stride * 2;
+            auto* out = reinterpret_cast<std::byte*>(scratch.q.data()) + (place + r) * call.q_stride * 2;
             for (std::size_t d = 0; d < call.q_order.size(); ++d)
               std::memcpy(out + call.q_order[d] * 2, &row[d].bits, sizeof(row[d].bits));
             continue;
           }
         }
-        float* out = scratch.q.data() + r * call.q_stride;
+        float* out = scratch.q.data() + (place + r) * call.q_stride;
         for (std::size_t d = 0; d < call.q_order.size(); ++d) out[call.q_order[d]] = to_float(row[d]);
       }
     });
   }
 
-  [[nodiscard]] RowTask task_of(const LayerCall& call, const RowBlock& block, std::int64_t kv_head,
-                                Scratch& scratch) const {
+  [[nodiscard]] RowTask task_of(const LayerCall& call, const RowBlock& block, HeadRange heads, Scratch& scratch) const {
     const AttentionArgs& args = call.args;
-    fill_keys(call, block, kv_head, scratch);
-    fill_queries(call, block, kv_head, scratch);
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
+    fill_keys(call, block, heads, scratch);
+    scratch.q.grow(heads.count * padded * call.q_stride);
+    std::fill_n(scratch.q.data(), heads.count * padded * call.q_stride, 0.0F);
+    for (std::int64_t h = 0; h < heads.count; ++h) fill_queries(call, block, heads.first + h, h * padded, scratch);
     scratch.scores.grow(padded * kKeyTile);
-    scratch.fresh.grow(RowStates::floats(padded, call.acc_stride));
+    scratch.fresh.grow(heads.count * state_floats(padded, call.acc_stride));
     const RowStates fresh = RowStates::at(scratch.fresh.data(), padded, call.acc_stride);
     RowTask task{};
-    task.k = head_rows(args.kv.k, args.kv.dtype, kv_head);
-    task.v = head_rows(args.kv.v, args.kv.dtype, kv_head);
+    task.k = head_rows(args.kv.k, args.kv.dtype, heads.first);
+    task.v = head_rows(args.kv.v, args.kv.dtype, heads.first);
     task.pages = args.table.entries + block.sequence * args.table.row_stride;
     task.page_size = args.kv.page_size;
     task.dim = args.kv.head_dim;
     task.dim_v = args.kv.head_dim_v;
+    task.heads = heads.count;
     task.rows = block.rows();
     task.keys = scratch.keys.data();
     task.q = scratch.q.data();
     task.q_stride = call.q_stride;
-    task.scale = call.scale * head_scales(args.scales, args.kv, kv_head).k;
+    scratch.scale.resize(static_cast<std::size_t>(heads.count));
+    for (std::int64_t h = 0; h < heads.count; ++h)
+      scratch.scale[static_cast<std::size_t>(h)] = call.scale * head_scales(args.scales, args.kv, heads.first + h).k;
+    task.scale = scratch.scale.data();
     task.soft_cap = args.rules.soft_cap;
     task.alibi = !args.rules.alibi_slopes.empty();
     task.bf16_queries = call.bf16_queries;
@@ -202,6 +232,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     task.acc_stride = call.acc_stride;
     task.max = fresh.max;
     task.sum = fresh.sum;
+    task.state_stride = state_floats(padded, call.acc_stride);
     return task;
   }
 
@@ -225,33 +256,42 @@ class CpuPlan final : public AttentionPlan::Impl {
     }
   }
 
-  void run_item(const LayerCall& call, const WorkItem& item, std::int64_t kv_head) {
+  void run_item(const LayerCall& call, const WorkItem& item, HeadRange heads) {
     thread_local Scratch scratch;
     const RowBlock& block = work_.blocks[static_cast<std::size_t>(item.block)];
-    RowTask task = task_of(call, block, kv_head, scratch);
+    RowTask task = task_of(call, block, heads, scratch);
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
-    const RowStates fresh{task.acc, task.max, task.sum, call.acc_stride};
-    scratch.total.grow(RowStates::floats(padded, call.acc_stride));
-    const RowStates total = RowStates::at(scratch.total.data(), padded, call.acc_stride);
+    const std::int64_t stride = task.state_stride;
+    scratch.total.grow(heads.count * stride);
+    const std::int64_t last = task.keys[block.rows() - 1].end;
+    task.ahead_end = std::min(item.end_split * work_.split_size, last);
     for (std::int64_t split = item.first_split; split < item.end_split; ++split) {
       task.begin = split * work_.split_size;
-      task.end = std::min(task.begin + work_.split_size, task.keys[block.rows() - 1].end);
+      task.end = std::min(task.begin + work_.split_size, last);
       kernels_->attend(call.args.kv.dtype, task);
-      if (work_.cut) {
-        const std::int64_t index = work_.first_slot[static_cast<std::size_t>(item.block)] + split - block.first_split;
-        const RowStates part = RowStates::at(slot(call, index, kv_head), padded, call.acc_stride);
-        for (std::int64_t r = 0; r < block.rows(); ++r) copy_row(fresh, part, r);
-      } else {
-        take_in(block, task.keys, split, fresh, total);
+      for (std::int64_t h = 0; h < heads.count; ++h) {
+        const RowStates fresh = RowStates::at(scratch.fresh.data() + h * stride, padded, call.acc_stride);
+        if (work_.cut) {
+          const std::int64_t index = work_.first_slot[static_cast<std::size_t>(item.block)] + split - block.first_split;
+          const RowStates part = RowStates::at(slot(call, index, heads.first + h), padded, call.acc_stride);
+          for (std::int64_t r = 0; r < block.rows(); ++r) copy_row(fresh, part, r);
+        } else {
+          take_in(block, task.keys, split, fresh,
+                  RowStates::at(scratch.total.data() + h * stride, padded, call.acc_stride));
+        }
       }
     }
-    if (!work_.cut) finish(call, block, task.keys, total, kv_head);
+    if (work_.cut) return;
+    for (std::int64_t h = 0; h < heads.count; ++h) {
+      finish(call, block, task.keys, RowStates::at(scratch.total.data() + h * stride, padded, call.acc_stride),
+             heads.first + h);
+    }
   }
 
   void merge_block(const LayerCall& call, std::int64_t index, std::int64_t kv_head) {
     thread_local Scratch scratch;
     const RowBlock& block = work_.blocks[static_cast<std::size_t>(index)];
-    fill_keys(call, block, kv_head, scratch);
+    fill_keys(call, block, {kv_head, 1}, scratch);
     const std::int64_t padded = round_up(block.rows(), kRowBlock);
     scratch.total.grow(RowStates::floats(padded, call.acc_stride));
     const RowStates total = RowStates::at(scratch.total.data(), padded, call.acc_stride);

@@ -4,37 +4,22 @@
 // from the standard library as an inline function: the linker keeps one copy of those, and it could be one that needs
 // AVX-512. For the same reason V and L live in anonymous namespaces.
 //
-// Per tile of 128 keys: dot products in blocks of 4 rows x some keys, softmax step, then sum of p * v. While the dot
-// products run, the V rows of the tile are prefetched; while the products with V run, the K rows of the next tile are.
-// Prefetches are spread between the multiply-adds: a burst would fill the miss buffers and stall.
+// Per tile of 128 keys: dot products in blocks of 4 rows x some keys, softmax step, then sum of p * v. What comes later
+// is fetched meanwhile, a line or two between the multiply-adds: a burst would fill the miss buffers and stall. One
+// head fetches the V rows of its tile during the dot products and the K rows of the next tile during the sums. Heads
+// that lie side by side in every token walk the tile one after the other and fetch the next tile in the order of
+// memory. Each new page of the processor is touched a tile early, so that its address is known when its lines are asked
+// for.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/row_softmax.hpp"
 #include "kernels/cpu/row_task.hpp"
-
-#if defined(__clang__)
-#define KVPOOL_UNROLL _Pragma("unroll")
-#else
-#define KVPOOL_UNROLL _Pragma("GCC unroll 16")
-#endif
-#define KVPOOL_INLINE inline __attribute__((always_inline))
+#include "kernels/cpu/row_tiles.hpp"
 
 namespace kvpool::kernels {
-
-struct TileRows {
-  const std::byte* k[kKeyTile];
-  const std::byte* v[kKeyTile];
-};
-
-struct TileSpan {
-  std::int64_t first;  ///< first key of the tile
-  std::int64_t lo;     ///< keys any row needs, relative to first: [lo, hi)
-  std::int64_t hi;
-};
-
-static constexpr float kMinusInf = -__builtin_inff();
 
 template <class V, class L>
 struct RowKernel {
@@ -46,72 +31,26 @@ struct RowKernel {
   static constexpr std::size_t kKeyExtent = V::kKeyBlock;
   static constexpr std::size_t kVecExtent = L::kVecs;
 
+  using Tiles = RowTiles<V>;
+  using Softmax = RowSoftmax<V>;
+
   static KVPOOL_INLINE std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static KVPOOL_INLINE std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
-  /// Keys of row r in the tile, relative to its first key.
-  static KVPOOL_INLINE std::int64_t row_lo(const RowTask& t, std::int64_t r, const TileSpan& s) {
-    return most(t.keys[r].begin - s.first, 0);
-  }
-  static KVPOOL_INLINE std::int64_t row_hi(const RowTask& t, std::int64_t r, const TileSpan& s, std::int64_t end) {
-    return least(t.keys[r].end - s.first, end);
-  }
-
-  static TileSpan span_of(const RowTask& t, std::int64_t first) {
-    const std::int64_t tile_end = least(first + kKeyTile, t.end);
-    std::int64_t lo = tile_end;
-    std::int64_t hi = first;
-    for (std::int64_t r = 0; r < t.rows; ++r) {
-      const std::int64_t a = most(t.keys[r].begin, first);
-      const std::int64_t b = least(t.keys[r].end, tile_end);
-      if (a >= b) continue;
-      lo = least(lo, a);
-      hi = most(hi, b);
-    }
-    if (lo >= hi) return {first, 0, 0};
-    return {first, lo - first, hi - first};
-  }
-
-  /// Row pointers of the tile; keys that no row needs point to one that some row needs.
-  static void locate(const RowTask& t, const TileSpan& s, TileRows& rows) {
-    if (s.lo >= s.hi) return;
-    const std::int64_t key = s.first + s.lo;
-    std::int64_t page = key / t.page_size;
-    std::int64_t offset = key - page * t.page_size;
-    std::int64_t i = s.lo;
-    while (i < s.hi) {
-      const auto id = static_cast<std::int64_t>(t.pages[page]);
-      const std::byte* k = t.k.base + id * t.k.page_bytes + offset * t.k.token_bytes;
-      const std::byte* v = t.v.base + id * t.v.page_bytes + offset * t.v.token_bytes;
-      const std::int64_t stop = least(s.hi, i + t.page_size - offset);
-      for (; i < stop; ++i) {
-        rows.k[i] = k;
-        rows.v[i] = v;
-        k += t.k.token_bytes;
-        v += t.v.token_bytes;
-      }
-      ++page;
-      offset = 0;
-    }
-    for (std::int64_t j = s.lo & ~std::int64_t{kKeys - 1}; j < s.lo; ++j) rows.k[j] = rows.k[s.lo];
-    const std::int64_t stop = (s.hi + kKeys - 1) & ~std::int64_t{kKeys - 1};
-    for (std::int64_t j = s.hi; j < stop; ++j) rows.k[j] = rows.k[s.hi - 1];
-  }
 
   // --- dot products -----------------------------------------------------------------------------------
 
   template <bool Tail>
-  static KVPOOL_INLINE void dot_step(const std::byte* const* k, const float* q, std::int64_t stride, std::int64_t at,
-                                     std::int64_t left, F (&acc)[kRowBlock][kKeyExtent]) {
+  static KVPOOL_INLINE void dot_step(const std::byte* const* k, std::int64_t shift, const float* q, std::int64_t stride,
+                                     std::int64_t at, std::int64_t left, F (&acc)[kRowBlock][kKeyExtent]) {
     F key[kKeyExtent][kVecExtent];
     KVPOOL_UNROLL
     for (int i = 0; i < kKeys; ++i) {
       if constexpr (Tail) {
         alignas(64) std::byte padded[64] = {};
-        __builtin_memcpy(padded, k[i] + at * L::kBytes, static_cast<std::size_t>(left * L::kBytes));
+        __builtin_memcpy(padded, k[i] + (shift + at * L::kBytes), static_cast<std::size_t>(left * L::kBytes));
         L::load(padded, key[i]);
       } else {
-        L::load(k[i] + at * L::kBytes, key[i]);
+        L::load(k[i] + (shift + at * L::kBytes), key[i]);
       }
     }
     KVPOOL_UNROLL
@@ -125,124 +64,51 @@ struct RowKernel {
     }
   }
 
-  /// Scores of kKeys keys for kRowBlock rows; prefetches the V rows of the same keys when `v` is given.
-  static KVPOOL_INLINE void dot_block(const RowTask& t, const std::byte* const* k, const std::byte* const* v,
-                                      std::int64_t v_bytes, std::int64_t row, float* scores) {
+  /// Scores of the keys [i, i + kKeys) for kRowBlock rows.
+  static KVPOOL_INLINE void dot_block(const RowTask& t, const RowWalk& keys, std::int64_t i, std::int64_t row,
+                                      float* scores) {
     const float* q = static_cast<const float*>(t.q) + row * t.q_stride;
+    const std::byte* const* ahead = keys.ahead + i;
     F acc[kRowBlock][kKeyExtent];
     KVPOOL_UNROLL
     for (int r = 0; r < kRowBlock; ++r) {
       KVPOOL_UNROLL
-      for (int i = 0; i < kKeys; ++i) acc[r][i] = V::zero();
+      for (int j = 0; j < kKeys; ++j) acc[r][j] = V::zero();
     }
     std::int64_t at = 0;
     std::int64_t line = 0;
     for (; at + kStep <= t.dim; at += kStep) {
-      if (line < v_bytes) {
+      if (line < keys.ahead_bytes) {
         KVPOOL_UNROLL
-        for (int i = 0; i < kKeys; ++i) V::prefetch(v[i] + line);
+        for (int j = 0; j < kKeys; ++j) V::prefetch(ahead[j] + line);
         line += 64;
       }
-      dot_step<false>(k, q, t.q_stride, at, 0, acc);
+      dot_step<false>(keys.rows + i, keys.shift, q, t.q_stride, at, 0, acc);
     }
-    if (at < t.dim) dot_step<true>(k, q, t.q_stride, at, t.dim - at, acc);
+    if (at < t.dim) dot_step<true>(keys.rows + i, keys.shift, q, t.q_stride, at, t.dim - at, acc);
     V::store_sums(acc, scores, kKeyTile);
   }
 
-  static void dot_tile(const RowTask& t, const TileRows& rows, const TileSpan& s) {
-    const std::int64_t v_bytes = t.dim_v * L::kBytes;
+  static void dot_tile(const RowTask& t, const RowWalk& keys, const PageTouch& touch, const TileSpan& s) {
+    RowWalk quiet = keys;
+    quiet.ahead_bytes = 0;
     for (std::int64_t i = s.lo & ~std::int64_t{kKeys - 1}; i < s.hi; i += kKeys) {
-      const bool whole = i >= s.lo && i + kKeys <= s.hi;
+      if ((i & (touch.stride - 1)) == 0) {
+        V::prefetch(touch.k[i]);
+        V::prefetch(touch.v[i]);
+      }
       for (std::int64_t r = 0; r < t.rows; r += kRowBlock) {
-        const std::int64_t ahead = r == 0 && whole ? v_bytes : 0;
         float* scores = t.scores + r * kKeyTile + i;
+        const RowWalk& walk = r == 0 ? keys : quiet;
         if constexpr (L::kBf16Dot) {
           if (t.bf16_queries) {
-            L::dot_block_bf16(t, rows.k + i, rows.v + i, ahead, r, scores);
+            L::dot_block_bf16(t, walk, i, r, scores);
             continue;
           }
         }
-        dot_block(t, rows.k + i, rows.v + i, ahead, r, scores);
+        dot_block(t, walk, i, r, scores);
       }
     }
-  }
-
-  // --- softmax ----------------------------------------------------------------------------------------
-
-  /// exp(x) for x <= 0 within 2 ulp; 0 below -87.3; NaN stays NaN.
-  static KVPOOL_INLINE F exp_neg(F x) {
-    const F limit = V::set1(-87.33F);
-    const F clamped = V::max_keep_nan(limit, x);
-    const F n = V::round(V::mul(clamped, V::set1(1.44269504F)));
-    F r = V::fma(n, V::set1(-0.693359375F), clamped);
-    r = V::fma(n, V::set1(2.12194440e-4F), r);
-    F p = V::set1(1.9875691500e-4F);
-    p = V::fma(p, r, V::set1(1.3981999507e-3F));
-    p = V::fma(p, r, V::set1(8.3334519073e-3F));
-    p = V::fma(p, r, V::set1(4.1665795894e-2F));
-    p = V::fma(p, r, V::set1(1.6666665459e-1F));
-    p = V::fma(p, r, V::set1(5.0000001201e-1F));
-    p = V::fma(p, V::mul(r, r), V::add(r, V::set1(1.0F)));
-    return V::zero_where_below(x, limit, V::scale2(p, n));
-  }
-
-  /// tanh: odd polynomial near 0, 1 - 2 / (exp(2x) + 1) elsewhere.
-  static KVPOOL_INLINE F tanh(F x) {
-    const F magnitude = V::abs(x);
-    const F square = V::mul(x, x);
-    F p = V::set1(-5.70498872745e-3F);
-    p = V::fma(p, square, V::set1(2.06390887954e-2F));
-    p = V::fma(p, square, V::set1(-5.37397155531e-2F));
-    p = V::fma(p, square, V::set1(1.33314422036e-1F));
-    p = V::fma(p, square, V::set1(-3.33332819422e-1F));
-    const F small = V::fma(V::mul(p, square), x, x);
-    const F e = exp_neg(V::mul(magnitude, V::set1(-2.0F)));  // 1 - 2e / (1 + e)
-    const F big = V::fma(V::div(e, V::add(e, V::set1(1.0F))), V::set1(-2.0F), V::set1(1.0F));
-    return V::select_below(magnitude, V::set1(0.625F), small, V::copy_sign(big, x));
-  }
-
-  /// Scores become probabilities against the new maximum; returns the factor for what was summed before.
-  static float softmax_row(const RowTask& t, std::int64_t r, const TileSpan& s) {
-    float* scores = t.scores + r * kKeyTile;
-    const std::int64_t lo = row_lo(t, r, s);
-    const std::int64_t hi = row_hi(t, r, s, s.hi);
-    const std::int64_t from = s.lo / V::kLanes * V::kLanes;
-    const std::int64_t to = (s.hi + V::kLanes - 1) / V::kLanes * V::kLanes;
-    if (lo >= hi) {
-      for (std::int64_t i = from; i < to; ++i) scores[i] = 0;
-      return 1;
-    }
-    const RowKeys& keys = t.keys[r];
-    const F scale = V::set1(t.scale);
-    if (t.soft_cap > 0 || t.alibi) {
-      const F to_unit = V::set1(t.soft_cap > 0 ? 1.0F / t.soft_cap : 0.0F);
-      for (std::int64_t i = from; i < to; i += V::kLanes) {
-        F x = V::mul(V::load(scores + i), scale);
-        if (t.soft_cap > 0) x = V::mul(V::set1(t.soft_cap), tanh(V::mul(x, to_unit)));
-        if (t.alibi) x = V::fma(V::ramp(static_cast<float>(s.first + i - keys.position)), V::set1(keys.slope), x);
-        V::store(scores + i, x);
-      }
-    } else {
-      for (std::int64_t i = from; i < to; i += V::kLanes) V::store(scores + i, V::mul(V::load(scores + i), scale));
-    }
-    for (std::int64_t i = from; i < lo; ++i) scores[i] = kMinusInf;
-    for (std::int64_t i = hi; i < to; ++i) scores[i] = kMinusInf;
-
-    F top = V::set1(t.max[r]);
-    for (std::int64_t i = from; i < to; i += V::kLanes) top = V::max_keep_nan(top, V::load(scores + i));
-    const float seen = V::reduce_max(top);
-    const float next = seen > t.max[r] ? seen : t.max[r];
-    const F base = V::set1(next == kMinusInf ? 0.0F : next);
-    F total = V::zero();
-    for (std::int64_t i = from; i < to; i += V::kLanes) {
-      const F p = exp_neg(V::sub(V::load(scores + i), base));
-      V::store(scores + i, p);
-      total = V::add(total, p);
-    }
-    const float factor = t.max[r] == kMinusInf ? 0.0F : V::first(exp_neg(V::sub(V::set1(t.max[r]), base)));
-    t.sum[r] = t.sum[r] * factor + V::reduce_add(total);
-    t.max[r] = next;
-    return factor;
   }
 
   // --- sum of p * v -----------------------------------------------------------------------------------
@@ -257,8 +123,8 @@ struct RowKernel {
     PvRange p{kKeyTile, 0, 0, kKeyTile, {}, {}};
     for (std::int64_t r = 0; r < kRowBlock; ++r) {
       const std::int64_t source = least(row + r, t.rows - 1);  // padding rows do as the last real one
-      p.row_lo[r] = row_lo(t, source, s);
-      p.row_hi[r] = row_hi(t, source, s, s.hi);
+      p.row_lo[r] = Tiles::row_lo(t, source, s);
+      p.row_hi[r] = Tiles::row_hi(t, source, s, s.hi);
       if (p.row_lo[r] >= p.row_hi[r]) p.row_lo[r] = p.row_hi[r] = 0;
       if (p.row_lo[r] < p.row_hi[r]) {
         p.lo = least(p.lo, p.row_lo[r]);
@@ -287,7 +153,7 @@ struct RowKernel {
   /// The keys [from, to) that only some of four rows need: out = out * factor + sum of p * v, one row at a time. Kept
   /// apart from pv_chunk, whose accumulators must stay in registers.
   template <int Steps, bool Tail>
-  static __attribute__((noinline)) void pv_edge(const RowTask& t, const std::byte* const* v, const PvRange& range,
+  static __attribute__((noinline)) void pv_edge(const RowTask& t, const RowWalk& v, const PvRange& range,
                                                 std::int64_t row, std::int64_t at, const float* factor,
                                                 std::int64_t from, std::int64_t to) {
     constexpr int kCount = Steps * kVecs;
@@ -300,7 +166,7 @@ struct RowKernel {
       const std::int64_t end = least(to, range.row_hi[r]);
       for (std::int64_t i = most(from, range.row_lo[r]); i < end; ++i) {
         F value[kExtent];
-        load_value<Steps, Tail>(v[i], at, t.dim_v - at, value);
+        load_value<Steps, Tail>(v.rows[i] + v.shift, at, t.dim_v - at, value);
         for (int j = 0; j < kCount; ++j) acc[j] = V::fma(V::set1(p[i]), value[j], acc[j]);
       }
       for (int j = 0; j < kCount; ++j) V::store(out + j * V::kLanes, acc[j]);
@@ -309,13 +175,13 @@ struct RowKernel {
 
   /// out = out * factor + sum of p * v for the keys that all four rows need.
   template <int Steps, bool Tail>
-  static KVPOOL_INLINE void pv_common(const RowTask& t, const std::byte* const* v, const std::byte* const* next_k,
-                                      std::int64_t ahead, const PvRange& range, std::int64_t row, std::int64_t at,
-                                      const float* factor) {
+  static KVPOOL_INLINE void pv_common(const RowTask& t, const RowWalk& v, const PvRange& range, std::int64_t row,
+                                      std::int64_t at, const float* factor) {
     constexpr int kCount = Steps * kVecs;
     constexpr std::size_t kExtent = kCount;
     const float* p = t.scores + row * kKeyTile;
     float* out = t.acc + row * t.acc_stride + at;
+    const bool fetch = at * L::kBytes < v.ahead_bytes;
     F acc[kRowBlock][kExtent];
     KVPOOL_UNROLL
     for (int r = 0; r < kRowBlock; ++r) {
@@ -325,11 +191,11 @@ struct RowKernel {
     }
     for (std::int64_t i = range.all_lo; i < range.all_hi; ++i) {
       F value[kExtent];
-      load_value<Steps, Tail>(v[i], at, t.dim_v - at, value);
-      if (i < ahead) {
+      load_value<Steps, Tail>(v.rows[i] + v.shift, at, t.dim_v - at, value);
+      if (fetch) {
         KVPOOL_UNROLL
         for (int line = 0; line < (Steps * kStep * L::kBytes + 63) / 64; ++line)
-          V::prefetch(next_k[i] + at * L::kBytes + line * 64);
+          V::prefetch(v.ahead[i] + at * L::kBytes + line * 64);
       }
       KVPOOL_UNROLL
       for (int r = 0; r < kRowBlock; ++r) {
@@ -347,65 +213,118 @@ struct RowKernel {
 
   /// Elements [at, at + Steps * kStep) of four rows: keys in ascending order, as for every row alone.
   template <int Steps, bool Tail>
-  static KVPOOL_INLINE void pv_chunk(const RowTask& t, const std::byte* const* v, const std::byte* const* next_k,
-                                     std::int64_t ahead, const PvRange& range, std::int64_t row, std::int64_t at,
-                                     const float* factor) {
+  static KVPOOL_INLINE void pv_chunk(const RowTask& t, const RowWalk& v, const PvRange& range, std::int64_t row,
+                                     std::int64_t at, const float* factor) {
     static constexpr float kOnes[kRowBlock] = {1, 1, 1, 1};
     const std::int64_t low_end = least(range.all_lo, range.hi);
     if (range.lo < low_end) {
       pv_edge<Steps, Tail>(t, v, range, row, at, factor, range.lo, low_end);
       factor = kOnes;
     }
-    pv_common<Steps, Tail>(t, v, next_k, ahead, range, row, at, factor);
+    pv_common<Steps, Tail>(t, v, range, row, at, factor);
     if (range.all_hi < range.hi) pv_edge<Steps, Tail>(t, v, range, row, at, kOnes, range.all_hi, range.hi);
   }
 
-  static void pv_tile(const RowTask& t, const TileRows& rows, const TileRows& next, const TileSpan& s,
-                      const TileSpan& next_span, const float* factor) {
+  static void pv_tile(const RowTask& t, const RowWalk& values, const TileSpan& s, const float* factor) {
     constexpr int kSteps = kWide / kVecs > 0 ? kWide / kVecs : 1;
-    const std::int64_t next_whole = next_span.lo == 0 ? next_span.hi : 0;
+    RowWalk walk = values;
     for (std::int64_t r = 0; r < t.rows; r += kRowBlock) {
       const PvRange range = pv_range(t, r, s);
-      const std::int64_t ahead = r == 0 ? next_whole : 0;
       std::int64_t at = 0;
       for (; at + kSteps * kStep <= t.dim_v; at += kSteps * kStep)
-        pv_chunk<kSteps, false>(t, rows.v, next.k, ahead, range, r, at, factor + r);
-      for (; at + kStep <= t.dim_v; at += kStep) pv_chunk<1, false>(t, rows.v, next.k, ahead, range, r, at, factor + r);
-      if (at < t.dim_v) pv_chunk<1, true>(t, rows.v, next.k, 0, range, r, at, factor + r);
+        pv_chunk<kSteps, false>(t, walk, range, r, at, factor + r);
+      for (; at + kStep <= t.dim_v; at += kStep) pv_chunk<1, false>(t, walk, range, r, at, factor + r);
+      walk.ahead_bytes = 0;
+      if (at < t.dim_v) pv_chunk<1, true>(t, walk, range, r, at, factor + r);
     }
   }
 
   // --- the whole task ---------------------------------------------------------------------------------
 
+  static std::int64_t padded_rows(const RowTask& t) { return (t.rows + kRowBlock - 1) / kRowBlock * kRowBlock; }
+
   static void clear(const RowTask& t) {
-    const std::int64_t padded = (t.rows + kRowBlock - 1) / kRowBlock * kRowBlock;
-    for (std::int64_t i = 0; i < padded * t.acc_stride; ++i) t.acc[i] = 0;
-    for (std::int64_t r = 0; r < padded; ++r) {
-      t.max[r] = kMinusInf;
-      t.sum[r] = 0;
+    const std::int64_t padded = padded_rows(t);
+    for (std::int64_t h = 0; h < t.heads; ++h) {
+      const std::int64_t at = h * t.state_stride;
+      for (std::int64_t i = 0; i < padded * t.acc_stride; ++i) t.acc[at + i] = 0;
+      for (std::int64_t r = 0; r < padded; ++r) {
+        t.max[at + r] = kMinusInf;
+        t.sum[at + r] = 0;
+      }
+    }
+  }
+
+  static RowTask task_of_head(const RowTask& t, std::int64_t h) {
+    RowTask one = t;
+    one.keys += h * t.rows;
+    one.scale += h;
+    const std::int64_t element = t.bf16_queries ? 2 : 4;
+    one.q = static_cast<const std::byte*>(t.q) + h * padded_rows(t) * t.q_stride * element;
+    one.acc += h * t.state_stride;
+    one.max += h * t.state_stride;
+    one.sum += h * t.state_stride;
+    return one;
+  }
+
+  static void attend_tile(const RowTask& t, const TileSpan& s, const RowWalk& keys, const RowWalk& values,
+                          const PageTouch& touch) {
+    float factor[kMaxTaskRows];
+    dot_tile(t, keys, touch, s);
+    for (std::int64_t r = 0; r < t.rows; ++r) factor[r] = Softmax::step(t, r, s);
+    for (std::int64_t r = t.rows; r < padded_rows(t); ++r) factor[r] = 0;
+    pv_tile(t, values, s, factor);
+  }
+
+  /// Looks up the pages of the rows that will be fetched beside head h.
+  static void touch_share(const RowTask& t, const TileRows& next, std::int64_t h) {
+    const std::int64_t share = kKeyTile / t.heads;
+    const std::int64_t stride = most(1, Tiles::kProcessorPage / most(1, t.k.token_bytes));
+    for (std::int64_t i = h * share; i < least((h + 1) * share, kKeyTile); i += stride) {
+      V::prefetch(next.k[i]);
+      V::prefetch(next.v[i]);
+    }
+  }
+
+  /// One tile of all heads; the next one is in the ring already.
+  static void attend_heads(const RowTask& t, const TileSpan& s, RowRing<V>& ring, int current) {
+    const TileRows rows = ring.tile(current);
+    const std::int64_t row_bytes = most(t.dim, t.dim_v) * L::kBytes;
+    if (t.heads == 1) {
+      const TileRows next = ring.tile(1 - current);
+      attend_tile(t, s, {rows.k, 0, ring.after_k(current), row_bytes}, {rows.v, 0, ring.after_v(current), row_bytes},
+                  {next.k, next.v, Tiles::touch_stride(t)});
+      return;
+    }
+    const TileRows next = ring.tile(1 - current);
+    const std::byte* next_k[kKeyTile];
+    const std::byte* next_v[kKeyTile];
+    HeadSpread<V> spread_k(t.heads, t.k.head_bytes);
+    HeadSpread<V> spread_v(t.heads, t.v.head_bytes);
+    for (std::int64_t h = 0; h < t.heads; ++h) {
+      spread_k.take(next.k, next_k);
+      spread_v.take(next.v, next_v);
+      touch_share(t, next, h + 1);
+      attend_tile(task_of_head(t, h), s, {rows.k, h * t.k.head_bytes, next_k, t.dim * L::kBytes},
+                  {rows.v, h * t.v.head_bytes, next_v, t.dim_v * L::kBytes}, {next.k, next.v, 2 * kKeyTile});
     }
   }
 
   static void attend(const RowTask& t) {
     clear(t);
-    TileRows buffers[2];
-    float factor[kMaxTaskRows];
-    TileSpan span = span_of(t, t.begin);
-    locate(t, span, buffers[0]);
+    RowRing<V> ring(t);
+    TileSpan span = Tiles::span_of(t, t.begin);
+    ring.locate(t, span, 0);
     int current = 0;
     for (std::int64_t first = t.begin; first < t.end; first += kKeyTile) {
       TileSpan next{first + kKeyTile, 0, 0};
       if (next.first < t.end) {
-        next = span_of(t, next.first);
-        locate(t, next, buffers[1 - current]);
+        next = Tiles::span_of(t, next.first);
+        ring.locate(t, next, 1 - current);
+      } else {
+        ring.locate(t, {next.first, 0, most(0, least(t.ahead_end - next.first, kKeyTile))}, 1 - current);
       }
-      if (span.lo < span.hi) {
-        dot_tile(t, buffers[current], span);
-        for (std::int64_t r = 0; r < t.rows; ++r) factor[r] = softmax_row(t, r, span);
-        const std::int64_t padded = (t.rows + kRowBlock - 1) / kRowBlock * kRowBlock;
-        for (std::int64_t r = t.rows; r < padded; ++r) factor[r] = 0;
-        pv_tile(t, buffers[current], buffers[1 - current], span, next, factor);
-      }
+      if (span.lo < span.hi) attend_heads(t, span, ring, current);
       span = next;
       current = 1 - current;
     }

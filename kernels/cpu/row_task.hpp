@@ -21,11 +21,12 @@ inline constexpr std::int64_t kMaxTaskRows = 64;
 /// Prepared rows and accumulators are padded to a multiple of this many elements.
 inline constexpr std::int64_t kRowPad = 64;
 
-/// K rows or V rows of one KV head, in bytes.
+/// K rows or V rows of the KV heads of a task, in bytes; `base` belongs to the first head.
 struct HeadRows {
   const std::byte* base;
   std::int64_t page_bytes;
   std::int64_t token_bytes;
+  std::int64_t head_bytes;
 };
 
 /// Keys a row sees: [begin, end), position of its token for ALiBi.
@@ -44,23 +45,26 @@ struct RowTask {
   std::int64_t dim;
   std::int64_t dim_v;
 
-  std::int64_t rows;
-  const RowKeys* keys;    ///< [rows]
-  const void* q;          ///< [padded rows][q_stride] prepared: fp32, or bf16 when the tier says so
+  std::int64_t heads;     ///< KV heads that walk the pages together; each has rows, keys and states of its own
+  std::int64_t rows;      ///< of one head
+  const RowKeys* keys;    ///< [heads][rows]; heads differ in the slope only
+  const void* q;          ///< [heads][padded rows][q_stride] prepared: fp32, or bf16 when the tier says so
   std::int64_t q_stride;  ///< elements
-  float scale;            ///< of the dot product, the K scale included
+  const float* scale;     ///< [heads] of the dot product, the K scale included
   float soft_cap;         ///< 0: none
   bool alibi;
   bool bf16_queries;
 
   std::int64_t begin;  ///< keys of this split
   std::int64_t end;
+  std::int64_t ahead_end;  ///< keys [end, ahead_end) will be asked for next: worth fetching, never read
 
   float* scores;  ///< [padded rows][kKeyTile], scratch
-  float* acc;     ///< [padded rows][acc_stride], result: sum of p * v, in the tier's element order
+  float* acc;     ///< [padded rows][acc_stride] of the first head, result: sum of p * v, in the tier's element order
   std::int64_t acc_stride;
-  float* max;  ///< [padded rows], result
-  float* sum;  ///< [padded rows], result
+  float* max;                 ///< [padded rows] of the first head, result
+  float* sum;                 ///< [padded rows] of the first head, result
+  std::int64_t state_stride;  ///< floats from a head's acc, max and sum to the next one's
 };
 
 /// What one tier offers. All functions are pure apart from their outputs and safe to call from many threads.

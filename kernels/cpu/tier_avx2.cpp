@@ -62,7 +62,7 @@ struct Avx2Vec {
     _mm_storel_pi(reinterpret_cast<__m64*>(scores + 2 * stride), high);
     _mm_storeh_pi(reinterpret_cast<__m64*>(scores + 3 * stride), high);
   }
-  static void prefetch(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+  static void prefetch(const std::byte* p) { fetch_line(p); }
 };
 
 struct OneVector {

@@ -58,8 +58,9 @@ inline __m512 dot_pairs(__m512 acc, __m512i a, __m512i b) {
 
 /// Scores of four keys for four rows with bf16 queries; `Keys` gives kCount vectors of 32 bf16 for one step of a row.
 template <class Keys>
-inline void dot_block_of(const RowTask& t, const std::byte* const* k, const std::byte* const* v, std::int64_t v_bytes,
-                         std::int64_t row, float* scores) {
+inline void dot_block_of(const RowTask& t, const RowWalk& keys, std::int64_t first, std::int64_t row, float* scores) {
+  const std::byte* const* k = keys.rows + first;
+  const std::byte* const* ahead = keys.ahead + first;
   constexpr std::int64_t kStep = 32 * Keys::kCount;
   const auto* q = static_cast<const std::uint16_t*>(t.q) + row * t.q_stride;
   __m512 acc[kRowBlock][4];
@@ -83,18 +84,19 @@ inline void dot_block_of(const RowTask& t, const std::byte* const* k, const std:
   std::int64_t line = 0;
   __m512i key[4][Keys::kCount];
   for (; at + kStep <= t.dim; at += kStep, line += 64) {
-    if (line < v_bytes) {
+    if (line < keys.ahead_bytes) {
       KVPOOL_UNROLL
-      for (int i = 0; i < 4; ++i) Avx512Vec::prefetch(v[i] + line);
+      for (int i = 0; i < 4; ++i) Avx512Vec::prefetch(ahead[i] + line);
     }
     KVPOOL_UNROLL
-    for (int i = 0; i < 4; ++i) Keys::load(k[i] + at * Keys::kBytes, key[i]);
+    for (int i = 0; i < 4; ++i) Keys::load(k[i] + (keys.shift + at * Keys::kBytes), key[i]);
     step(key, at);
   }
   if (at < t.dim) {
     for (int i = 0; i < 4; ++i) {
       alignas(64) std::byte padded[64] = {};
-      __builtin_memcpy(padded, k[i] + at * Keys::kBytes, static_cast<std::size_t>((t.dim - at) * Keys::kBytes));
+      __builtin_memcpy(padded, k[i] + (keys.shift + at * Keys::kBytes),
+                       static_cast<std::size_t>((t.dim - at) * Keys::kBytes));
       Keys::load(padded, key[i]);
     }
     step(key, at);
@@ -117,9 +119,9 @@ struct Fp8Keys {
 
 struct DotBf16 : LoadBf16 {
   static constexpr bool kBf16Dot = true;
-  static void dot_block_bf16(const RowTask& t, const std::byte* const* k, const std::byte* const* v,
-                             std::int64_t v_bytes, std::int64_t row, float* scores) {
-    dot_block_of<PlainBf16Keys>(t, k, v, v_bytes, row, scores);
+  static void dot_block_bf16(const RowTask& t, const RowWalk& keys, std::int64_t first, std::int64_t row,
+                             float* scores) {
+    dot_block_of<PlainBf16Keys>(t, keys, first, row, scores);
   }
 };
 
@@ -142,9 +144,9 @@ struct DotFp8 {
     widen_pairs(pairs[0], out);
     widen_pairs(pairs[1], out + 2);
   }
-  static void dot_block_bf16(const RowTask& t, const std::byte* const* k, const std::byte* const* v,
-                             std::int64_t v_bytes, std::int64_t row, float* scores) {
-    dot_block_of<Fp8Keys<Tables>>(t, k, v, v_bytes, row, scores);
+  static void dot_block_bf16(const RowTask& t, const RowWalk& keys, std::int64_t first, std::int64_t row,
+                             float* scores) {
+    dot_block_of<Fp8Keys<Tables>>(t, keys, first, row, scores);
   }
 };
 

@@ -54,7 +54,7 @@ struct GenericVec {
     for (int r = 0; r < kRowBlock; ++r)
       for (int i = 0; i < kKeyBlock; ++i) scores[r * stride + i] = reduce_add(acc[r][i]);
   }
-  static void prefetch(const std::byte* p) { __builtin_prefetch(p); }
+  static void prefetch(const std::byte* p) { fetch_line(p); }
 };
 
 template <class T>

@@ -1,14 +1,32 @@
 #include "kernels/cpu/work_plan.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "kernels/cpu/row_task.hpp"
+#include "kernels/dtype_dispatch.hpp"
 
 namespace kvpool::kernels {
 namespace {
 
 /// Without a fixed split: long enough that merging costs nothing, short enough to share one long sequence.
 constexpr std::int64_t kDefaultSplit = 1024;
+
+/// With more rows a task computes more than it reads, and the order of reading does not matter.
+constexpr std::int64_t kFewRows = 16;
+
+/// Bytes that a tile and the next one may take in the second-level cache.
+std::int64_t tile_budget() {
+  static const std::int64_t budget = [] {
+    long bytes = -1;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    return bytes > 0 ? bytes / 2 : std::int64_t{1} << 19;
+  }();
+  return budget;
+}
 
 void add_blocks(const StepInput& step, std::int64_t b, WorkPlan& plan) {
   const std::int64_t group = step.group();
@@ -48,6 +66,22 @@ WorkPlan plan_work(const StepInput& step, int threads) {
     plan.first_slot.push_back(plan.first_slot.back() + block.splits());
   }
   return plan;
+}
+
+std::int64_t heads_together(const PagedKvView& kv, const WorkPlan& plan, int threads) {
+  const auto beside = [](const PagedRows& rows) {
+    return rows.head_stride > 0 && rows.head_stride < rows.token_stride;
+  };
+  if (!beside(kv.k) || !beside(kv.v)) return 1;
+  for (const RowBlock& block : plan.blocks) {
+    if (block.rows() > kFewRows) return 1;
+  }
+  const std::int64_t head_bytes = 2 * kKeyTile * (kv.head_dim + kv.head_dim_v) * element_bytes(kv.dtype);
+  std::int64_t heads = std::clamp<std::int64_t>(tile_budget() / head_bytes, 1, kv.num_kv_heads);
+  const auto items = static_cast<std::int64_t>(plan.items.size());
+  while (threads > 1 && heads > 1 && items * ((kv.num_kv_heads + heads - 1) / heads) < 2 * threads)
+    heads = (heads + 1) / 2;
+  return heads;
 }
 
 }  // namespace kvpool::kernels

@@ -41,4 +41,8 @@ struct WorkPlan {
 /// Splits never depend on the number of threads, only their distribution does: the order of all sums is the same.
 [[nodiscard]] WorkPlan plan_work(const StepInput& step, int threads);
 
+/// KV heads that one item should take: several when the heads of a token lie side by side, so that pages are read in
+/// the order of memory; 1 otherwise, for many rows, and where threads would be left without work. Changes no bit.
+[[nodiscard]] std::int64_t heads_together(const PagedKvView& kv, const WorkPlan& plan, int threads);
+
 }  // namespace kvpool::kernels

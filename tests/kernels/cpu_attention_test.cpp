@@ -160,6 +160,34 @@ TEST_P(EveryTier, ThreadsPagesLayoutAndTableTailChangeNoBit) {
   expect_same_bits(run_case(free_split, on_tier(GetParam(), 1)), run_case(free_split, on_tier(GetParam(), 5)));
 }
 
+TEST_P(EveryTier, HeadsThatWalkThePagesTogetherGetTheBitsOfHeadsAlone) {
+  for (const DType cache : kCacheTypes) {
+    for (const std::int64_t heads : {2, 3, 8}) {
+      SCOPED_TRACE(std::string(to_string(cache)) + " cache, " + std::to_string(heads) + " heads");
+      CaseSpec spec;
+      spec.cache = cache;
+      spec.query = DType::bfloat16;
+      spec.kv_heads = heads;
+      spec.group = 3;
+      spec.page_size = 8;
+      spec.seq_lens = {1, 700, 0, 129, 1100};
+      spec.window = heads == 3 ? 90 : 0;
+      spec.alibi = heads != 3;
+      if (is_fp8(cache)) {
+        for (std::int64_t h = 0; h < heads; ++h) spec.k_scale.push_back(0.05F + 0.01F * static_cast<float>(h));
+      }
+      const AttentionCase side_by_side(spec);
+      expect_close(side_by_side, GetParam());
+      spec.layout = CacheLayout::hnd;
+      const AttentionCase apart(spec);
+      const Output alone = run_case(apart, on_tier(GetParam()));
+      expect_same_bits(alone, run_case(side_by_side, on_tier(GetParam())));
+      expect_same_bits(alone, run_case(side_by_side, on_tier(GetParam(), 2)));
+      expect_same_bits(alone, run_case(side_by_side, on_tier(GetParam(), 16)));
+    }
+  }
+}
+
 /// One sequence of a case, run alone: pool, rows and queries are those of the case.
 Output run_alone(const AttentionCase& c, std::size_t b, std::int64_t first_query, std::int64_t len,
                  const ExecOptions& exec) {

@@ -26,4 +26,10 @@ void bench_requests(const BenchPlan& plan);
 /// Hashes of 16-token units.
 void bench_hashing(const BenchPlan& plan);
 
+/// Decode on the CPU against a read of the same pages, plain loops, and itself.
+void bench_attention(const BenchPlan& plan);
+
+/// Appends and page copies on the CPU against memcpy, and the time of a plan.
+void bench_attention_copies(const BenchPlan& plan);
+
 }  // namespace kvpool::tools
