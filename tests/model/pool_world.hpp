@@ -51,6 +51,8 @@ class World {
     const bool granted = pool.get_new_blocks(blocks);
     const stress::Moment returned = ++clock_;
     history.allocations.push_back({count, granted, thread(), invoked, returned});
+    if (records_calls)
+      note_call(stress::CallKind::allocate, granted, count, 0, 0, granted ? blocks : Blocks{}, invoked);
     if (!granted) return false;
     for (const BlockId block : blocks) {
       require(block != kNullBlock, "the null block was allocated");
@@ -69,25 +71,70 @@ class World {
     auto found = pool.find(key);
     bool pinned = false;
     while (found && !pinned) {  // a handle that was recycled in between says nothing about other copies: look again
-      std::uint32_t units = pool.try_reserve(1) ? 1 : 0;
+      const bool is_free = pool.ref_count(found->id) == 0;
+      std::uint32_t units = is_free && pool.try_reserve(1) ? 1 : 0;
+      const bool covered = units == 1 || !is_free;
       pinned = pool.pin(*found, key, units);
       pool.give_back(units);
       if (pinned) break;
       const auto again = pool.find(key);
-      if (again == found) break;  // still there and not to be had: no capacity
+      if (again == found && !covered) break;  // still there and not to be had: no capacity
       found = again;
     }
     const stress::Moment returned = ++clock_;
+    if (records_calls) {
+      note_call(stress::CallKind::pin, pinned, 0, name, 0, pinned ? Blocks{found->id} : Blocks{}, invoked);
+    }
     if (!pinned) {
       history.misses.push_back({name, thread(), invoked, returned});
       return false;
     }
     const std::uint32_t block = found->id.value();
-    require(content_[block] == name, "block " + std::to_string(block) + " was pinned for content it has lost");
+    // A holder may rewrite a shared block while this call returns; then only the history can tell.
+    require(rewrites || content_[block] == name,
+            "block " + std::to_string(block) + " was pinned for content it has lost");
     ++holders_[block];
     note(stress::Action::pin, found->id, name, invoked, returned);
     holding.push_back({found->id, name});
     return true;
+  }
+
+  /// A reference more to a block by its number, whatever it is by now.
+  bool touch(std::uint32_t number, Holding& holding) {
+    const BlockId block{number};
+    const Call call(*this);
+    const stress::Moment invoked = ++clock_;
+    const bool touched = pool.touch({&block, 1});
+    const stress::Moment returned = ++clock_;
+    // A blank block is looked for in a stack, under a unit for each block above it.
+    fences_.push_back(kNoFence);
+    history.withheld.push_back({pool.num_blocks() - 1, invoked, returned});
+    if (records_calls) note_call(stress::CallKind::touch, touched, 0, 0, 0, {block}, invoked);
+    if (!touched) return false;
+    ++holders_[number];
+    note(stress::Action::touch, block, 0, invoked, returned);
+    holding.push_back({block, 0});
+    return true;
+  }
+
+  /// A further key. Not part of the history: nobody looks it up; the index is checked at the end.
+  void publish_further(const Held& held, std::uint32_t name) {
+    const Call call(*this);
+    pool.publish(held.block, model_key(name), 4);
+  }
+
+  /// Takes the content of a block that others may hold too and gives it a new key, if nobody else does so.
+  void rewrite(Held& held, std::uint32_t name) {
+    take_content(held.block);
+    held.key = 0;
+    const Call call(*this);
+    const stress::Moment invoked = ++clock_;
+    const bool published = pool.publish(held.block, model_key(name), 4);
+    const stress::Moment returned = ++clock_;
+    if (!published) return;
+    content_[held.block.value()] = name;
+    note(stress::Action::publish, held.block, name, invoked, returned);
+    if (records_calls) note_call(stress::CallKind::publish, true, 0, name, 0, {held.block}, invoked);
   }
 
   void publish(Held& held, std::uint32_t name) {
@@ -98,6 +145,7 @@ class World {
     const bool published = pool.publish(held.block, model_key(name), 4);
     const stress::Moment returned = ++clock_;
     require(published, "an owner's publish was refused");
+    if (records_calls) note_call(stress::CallKind::publish, true, 0, name, 0, {held.block}, invoked);
     held.key = name;
     note(stress::Action::publish, held.block, name, invoked, returned);
   }
@@ -109,7 +157,10 @@ class World {
   /// the book counts them as withheld until no call is in progress.
   void advance_fence(std::uint64_t value) {
     const Call call(*this);
+    const stress::Moment invoked = ++clock_;
     pool.advance_fence(value);
+    ++clock_;
+    if (records_calls) note_call(stress::CallKind::advance_fence, true, 0, 0, value, {}, invoked);
     passed_ = std::max(passed_, value);
   }
 
@@ -117,11 +168,7 @@ class World {
   void evict(std::uint32_t name) {
     const Call call(*this);
     const auto found = pool.find(model_key(name));
-    if (!found) return;
-    const stress::Moment invoked = ++clock_;
-    const bool had_content = pool.unpublish(found->id);
-    const stress::Moment returned = ++clock_;
-    note(stress::Action::unpublish, found->id, had_content ? 1 : 0, invoked, returned);
+    if (found) take_content(found->id);
   }
 
   /// After every step: nothing may be out of range at any time.
@@ -134,7 +181,8 @@ class World {
     if (uses_fences) advance_fence(1000);
     const Status status = pool.check_invariants();
     require(status.ok(), status.ok() ? "" : status.error().message);
-    require(pool.num_free_blocks() == pool.num_blocks() - 1, "blocks were lost");
+    // What the fence ring had no slot for is found by the first allocation that needs it.
+    require(pool.num_free_blocks() + pool.counts().fenced == pool.num_blocks() - 1, "blocks were lost");
     std::vector<BlockId> all(pool.num_blocks() - 1);
     require(pool.get_new_blocks(all), "not every free block can be reached");
     std::sort(all.begin(), all.end());
@@ -146,8 +194,12 @@ class World {
   ModelPool pool;
   stress::History history;
   bool uses_fences = false;
+  bool rewrites = false;       ///< some script rewrites shared blocks
+  bool records_calls = false;  ///< undivided calls too, for the strict checker
 
  private:
+  using Blocks = std::vector<BlockId>;
+
   /// One call into the pool; when the last one in progress ends, passed fences hold nothing back any more.
   struct Call {
     explicit Call(World& of) : world(of) { ++world.calls_in_progress_; }
@@ -165,15 +217,33 @@ class World {
     World& world;
   };
 
+  static constexpr std::uint64_t kNoFence = ~std::uint64_t{0};
+
+  void take_content(BlockId block) {
+    const Call call(*this);
+    const stress::Moment invoked = ++clock_;
+    const bool had_content = pool.unpublish(block);
+    const stress::Moment returned = ++clock_;
+    note(stress::Action::unpublish, block, had_content ? 1 : 0, invoked, returned);
+    if (records_calls) note_call(stress::CallKind::unpublish, had_content, 0, 0, 0, {block}, invoked);
+  }
   static std::uint32_t thread() { return static_cast<std::uint32_t>(Scheduler::current_thread()); }
   void note(stress::Action action, BlockId block, std::uint32_t key, stress::Moment invoked, stress::Moment returned) {
     history.actions.push_back({action, block.value(), key, thread(), invoked, returned});
+  }
+  /// The call has just returned.
+  void note_call(stress::CallKind kind, bool done, std::uint32_t count, std::uint32_t key, std::uint64_t fence,
+                 const std::vector<BlockId>& blocks, stress::Moment invoked) {
+    stress::WholeCall call{kind, done, count, key, fence, {}, invoked, clock_};
+    for (const BlockId block : blocks) call.blocks.push_back(block.value());
+    history.calls.push_back(std::move(call));
   }
   void release_blocks(Holding& holding, const std::uint64_t* fence) {
     if (holding.empty()) return;
     std::vector<BlockId> blocks;
     for (auto held = holding.rbegin(); held != holding.rend(); ++held) {
-      require(held->key == 0 || content_[held->block.value()] == held->key, "content changed while it was pinned");
+      require(rewrites || held->key == 0 || content_[held->block.value()] == held->key,
+              "content changed while it was pinned");
       --holders_[held->block.value()];
       blocks.push_back(held->block);
     }
@@ -186,6 +256,9 @@ class World {
     require(fence != nullptr ? pool.free_blocks(blocks, *fence) : pool.free_blocks(blocks), "a release was refused");
     const stress::Moment returned = ++clock_;
     for (const BlockId block : blocks) note(stress::Action::release, block, 0, invoked, returned);
+    if (records_calls) {
+      note_call(stress::CallKind::release, true, 0, 0, fence != nullptr ? *fence : 0, blocks, invoked);
+    }
     holding.clear();
   }
 

@@ -256,9 +256,9 @@ struct CreditKernel : rl::test_suite<CreditKernel, 3> {
   }
 };
 
-/// The last holder names a fence; a device writes once more and then passes it; a third thread collects what is free
-/// and writes. The device's write comes first, or the block is not handed out.
-struct LateDeviceKernel : rl::test_suite<LateDeviceKernel, 3> {
+/// Of two holders one names a fence; a device writes once more and then passes it; another thread collects what is free
+/// and writes. The device's write comes first, or the block is not handed out, whichever holder was the last.
+struct LateDeviceKernel : rl::test_suite<LateDeviceKernel, 4> {
   static constexpr std::uint32_t kBlock = 1;
   static constexpr std::uint64_t kFence = 5;
   std::unique_ptr<BlockProtocol<RelacyAtomic>> protocol;
@@ -277,12 +277,14 @@ struct LateDeviceKernel : rl::test_suite<LateDeviceKernel, 3> {
     fences = std::make_unique<FenceQueue<RelacyAtomic>>(2, 2, TicketCodec(1));
     content($) = 0;
     protocol->claim_owned(kBlock);
+    BlockState seen = protocol->state(kBlock);
+    RL_ASSERT(protocol->try_reference(kBlock, seen));
   }
   void thread(unsigned number) {
-    if (number == 0) {
+    if (number == 0 || number == 3) {
       FenceQueue<RelacyAtomic>::Tickets tickets;
       tickets.attach(fences.get());
-      fences->require(kBlock, kFence);
+      if (number == 0) fences->require(kBlock, kFence);
       const auto choose = [&] {
         return fences->must_wait(kBlock) ? ReleaseTarget::fence : ReleaseTarget::order_if_hashed;
       };
@@ -294,10 +296,11 @@ struct LateDeviceKernel : rl::test_suite<LateDeviceKernel, 3> {
       content($) = 1;  // the device's last write of step 5
       fences->advance(kFence);
     } else {
-      collect();
+      for (int attempt = 0; attempt < kAttempts && !collect(); ++attempt) {
+      }
     }
   }
-  void collect() {
+  bool collect() {
     FixedTickets none{0};
     const auto hand_over = [&](std::uint32_t block, std::uint32_t ticket) {
       const auto outcome = protocol->unfence(block, ticket, ReleaseTarget::order_if_hashed, none);
@@ -306,9 +309,10 @@ struct LateDeviceKernel : rl::test_suite<LateDeviceKernel, 3> {
     fences->drain(*protocol, 1, hand_over);
     if (fences->needs_walk()) fences->walk(*protocol, hand_over);
     std::uint32_t block = 0;
-    if (stack->pop(*protocol, {&block, 1}) == 0) return;
+    if (stack->pop(*protocol, {&block, 1}) == 0) return false;
     protocol->claim_owned(block);
     content($) = 2;  // the new owner's
+    return true;
   }
   void after() {
     fences.reset();
