@@ -71,11 +71,12 @@ void bench_lookups(const BenchPlan& plan) {
   }
 }
 
-/// Running requests that get one token per step; started over when they reach `max_tokens`.
+/// Running requests that get one token per step; started over when they reach `max_tokens`. The pool has room for
+/// `pool_tokens` of each.
 class DecodeLoop {
  public:
-  DecodeLoop(std::size_t running, std::int64_t prompt, std::int64_t max_tokens, bool by_id)
-      : bench_(blocks_for(running, max_tokens), max_tokens),
+  DecodeLoop(std::size_t running, std::int64_t prompt, std::int64_t max_tokens, std::int64_t pool_tokens, bool by_id)
+      : bench_(blocks_for(running, pool_tokens), pool_tokens),
         running_(running),
         prompt_(prompt),
         max_tokens_(max_tokens),
@@ -160,9 +161,11 @@ class DecodeLoop {
   std::deque<RequestBench::Entry> entries_;
 };
 
+constexpr std::int64_t kDecoded = 2'048;  // tokens behind the prompt
+
 Contender decode(const BenchPlan& plan, std::string row, std::string pool, std::size_t running, std::int64_t prompt,
-                 bool by_id) {
-  auto loop = std::make_shared<DecodeLoop>(running, prompt, prompt + 2'048, by_id);
+                 std::int64_t longest_prompt, bool by_id) {
+  auto loop = std::make_shared<DecodeLoop>(running, prompt, prompt + kDecoded, longest_prompt + kDecoded, by_id);
   return {{std::move(row)}, std::move(pool), 1, [loop, seconds = plan.seconds] {
             return std::vector<Sample>{loop->run(seconds)};
           }};
@@ -172,13 +175,14 @@ void bench_decode(const BenchPlan& plan) {
   std::vector<Contender> contenders;
   if (plan.wants("decode_256_running")) {
     const std::size_t running = plan.smoke ? 16 : kRunning;
-    contenders.push_back(decode(plan, "decode_256_running", "kvpool", running, 512, false));
-    contenders.push_back(decode(plan, "decode_256_running", "by_id", running, 512, true));
+    contenders.push_back(decode(plan, "decode_256_running", "kvpool", running, 512, 512, false));
+    contenders.push_back(decode(plan, "decode_256_running", "by_id", running, 512, 512, true));
   }
   if (plan.wants("decode_long_prompt")) {
-    contenders.push_back(decode(plan, "decode_long_prompt", "1k_tokens", 8, kShortPrompt, false));
-    contenders.push_back(
-        decode(plan, "decode_long_prompt", "128k_tokens", 8, plan.smoke ? 2 * kShortPrompt : kLongPrompt, false));
+    // Pools of one size: what is compared is the length of the requests, not that of the tables behind the pool.
+    const std::int64_t longest = plan.smoke ? 2 * kShortPrompt : kLongPrompt;
+    contenders.push_back(decode(plan, "decode_long_prompt", "1k_tokens", 8, kShortPrompt, longest, false));
+    contenders.push_back(decode(plan, "decode_long_prompt", "128k_tokens", 8, longest, longest, false));
   }
   std::vector<BenchRow> rows = interleave(plan, contenders);
   const BenchRow* brief = find_row(rows, "decode_long_prompt", "1k_tokens");
