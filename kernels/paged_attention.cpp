@@ -8,7 +8,7 @@
 namespace kvpool::kernels {
 namespace {
 
-Error refusal(std::string message) { return {ErrorCode::invalid_argument, std::move(message)}; }
+Error refusal(const std::string& message) { return {ErrorCode::invalid_argument, message}; }
 
 PlanResult make_plan_of(StepInput step, const PlanCapacity& capacity) {
   switch (step.exec.backend) {
