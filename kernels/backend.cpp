@@ -13,12 +13,13 @@ namespace {
 constexpr CpuTier kTiers[] = {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16};
 
 #if defined(KVPOOL_X86_TIERS)
-/// Two features are asked of the processor itself: clang 14 has no names for them in __builtin_cpu_supports.
+/// Two features are asked of the processor itself: clang 14 has no names for them in __builtin_cpu_supports. Once: on a
+/// virtual machine every question goes to the hypervisor and takes tens of microseconds.
 struct UnnamedFeatures {
   bool f16c = false;
   bool avx512_bf16 = false;
 };
-UnnamedFeatures unnamed_features() noexcept {
+UnnamedFeatures ask_unnamed_features() noexcept {
   UnnamedFeatures found;
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -31,7 +32,7 @@ UnnamedFeatures unnamed_features() noexcept {
 
 bool processor_has(CpuTier tier) noexcept {
   __builtin_cpu_init();
-  const UnnamedFeatures unnamed = unnamed_features();
+  static const UnnamedFeatures unnamed = ask_unnamed_features();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && unnamed.f16c;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
