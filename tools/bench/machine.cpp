@@ -2,6 +2,9 @@
 
 #include <sys/utsname.h>
 
+#include <array>
+#include <chrono>
+#include <ctime>
 #include <fstream>
 #include <thread>
 
@@ -20,6 +23,25 @@ std::string processor_name() {
   return "unknown";
 }
 
+/// As it was typed, the folder of the program left out.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string line;
+  std::string word;
+  while (std::getline(file, word, '\0')) {
+    line += line.empty() ? word.substr(word.rfind('/') + 1) : " " + word;
+  }
+  return line;
+}
+
+std::string today() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 11> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts)};
+}
+
 }  // namespace
 
 Json machine_json() {
@@ -33,7 +55,9 @@ Json machine_json() {
   return {{"processor", processor_name()},
           {"logical_processors", std::thread::hardware_concurrency()},
           {"system", std::string(system.sysname) + " " + system.release + " " + system.machine},
-          {"compiler", compiler}};
+          {"compiler", compiler},
+          {"command", command_line()},
+          {"date", today()}};
 }
 
 std::optional<std::string> unfit_build() {

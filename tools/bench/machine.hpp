@@ -8,7 +8,7 @@
 
 namespace kvpool::tools {
 
-/// Processor, number of logical processors, kernel, compiler.
+/// Processor, number of logical processors, kernel, compiler, command line, date.
 [[nodiscard]] Json machine_json();
 
 /// Why this build must not print figures; empty when it may.

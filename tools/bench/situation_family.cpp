@@ -1,5 +1,5 @@
-// Latencies that averages hide: releases beside much cold content, allocations beside long look-ups; and the price
-// of events and of metadata.
+// Latencies that averages hide: releases beside much cold content, allocations beside long look-ups. And what
+// features cost: events, counters, huge pages, metadata, construction.
 #include <malloc.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "foundation/array_memory.hpp"
 #include "tools/bench/families.hpp"
 #include "tools/bench/prefix_runner.hpp"
 #include "tools/bench/rivals/kvpool_adapter.hpp"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kLongChain = 8'192;
+constexpr std::uint32_t kDefaultShards = 0;
+constexpr std::uint32_t kLargePool = 4'194'304;
 
 std::vector<BlockHash> numbered_hashes(std::uint64_t first, std::size_t count) {
   std::vector<BlockHash> hashes(count);
@@ -132,28 +135,70 @@ class AnnouncingAdapter : public KvpoolAdapter {
   std::atomic<std::uint64_t> taken_{0};
 };
 
-void bench_events(const BenchPlan& plan) {
-  const PrefixTable table;
+/// The workload with one feature in its two states, at 8 threads where the list has them.
+void bench_feature(const BenchPlan& plan, const PrefixTable& table, const std::string& row) {
   const unsigned threads = *std::max_element(plan.threads.begin(), plan.threads.end()) >= 8 ? 8 : plan.threads.back();
-  report_against_kvpool(
-      plan, interleave(plan, {prefix_contender<KvpoolAdapter>(plan, table, "events", "kvpool", threads),
-                              prefix_contender<AnnouncingAdapter>(plan, table, "events", "announcing", threads)}));
+  std::vector<Contender> contenders{prefix_contender<KvpoolAdapter>(plan, table, row, "kvpool", threads)};
+  if (row == "events") {
+    contenders.push_back(prefix_contender<AnnouncingAdapter>(plan, table, row, "announcing", threads));
+  } else if (row == "metrics") {
+    contenders.push_back(prefix_contender<KvpoolAdapter>(plan, table, row, "without_metrics", threads, false,
+                                                         kDefaultShards, PoolFeatures{.stats = false}));
+  } else {
+    contenders.push_back(prefix_contender<KvpoolAdapter>(plan, table, row, "small_pages", threads, false,
+                                                         kDefaultShards, PoolFeatures{.huge_pages = false}));
+  }
+  report_against_kvpool(plan, interleave(plan, contenders));
 }
 
-/// Bytes that a pool asks of the allocator, divided by its blocks.
+/// Bytes that a pool asks for, divided by its blocks.
 void bench_metadata(const BenchPlan& plan) {
   for (const std::uint32_t shards : {1U, 2U, 8U}) {
     const auto in_use = [] {
       const struct mallinfo2 info = mallinfo2();
-      return static_cast<double>(info.uordblks) + static_cast<double>(info.hblkhd);
+      return std::pair(static_cast<double>(info.uordblks) + static_cast<double>(info.hblkhd),
+                       static_cast<double>(array_bytes_in_use()));
     };
-    const double before = in_use();
+    const auto [heap_before, arrays_before] = in_use();
     const KvpoolAdapter adapter(kPoolBlocks, false, shards);
+    const auto [heap, arrays] = in_use();
     BenchRow row;
     row.name = "metadata";
     row.pool = std::to_string(shards) + "_shards";
-    row.more["bytes_per_block"] = (in_use() - before) / kPoolBlocks;
+    // Arrays below the size of a huge page come from the heap and are in both numbers.
+    row.more["bytes_per_block"] = std::max(heap - heap_before, arrays - arrays_before) / kPoolBlocks;
     plan.report->add(std::move(row));
+  }
+}
+
+/// Construction of a pool of four million blocks with two shards, destruction not included.
+Contender construction(const BenchPlan& plan) {
+  const std::uint32_t blocks = plan.smoke ? kPoolBlocks : kLargePool;
+  return {{"construct"}, "kvpool", 1, [blocks] {
+            const auto start = std::chrono::steady_clock::now();
+            const auto pool = std::make_unique<KvpoolAdapter>(blocks, false, 2U);
+            const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+            Sample sample;
+            sample.more["seconds"] = seconds.count();
+            sample.more["blocks"] = blocks;
+            return std::vector<Sample>{sample};
+          }};
+}
+
+void bench_costs(const BenchPlan& plan) {
+  const PrefixTable table;
+  for (const char* row : {"events", "metrics", "huge_pages"}) {
+    if (plan.wants(row) && !interrupt_requested()) {
+      bench_feature(plan, table, row);
+    }
+  }
+  if (plan.wants("metadata") && !interrupt_requested()) {
+    bench_metadata(plan);
+  }
+  if (plan.wants("construct") && !interrupt_requested()) {
+    for (BenchRow& row : interleave(plan, {construction(plan)})) {
+      plan.report->add(std::move(row));
+    }
   }
 }
 
@@ -171,12 +216,7 @@ void bench_situations(const BenchPlan& plan) {
   if (plan.wants("allocate_beside_match") && !interrupt_requested()) {
     measure({allocate_beside_match(plan, false), allocate_beside_match(plan, true)});
   }
-  if (plan.wants("events") && !interrupt_requested()) {
-    bench_events(plan);
-  }
-  if (plan.wants("metadata") && !interrupt_requested()) {
-    bench_metadata(plan);
-  }
+  bench_costs(plan);
 }
 
 }  // namespace kvpool::tools
