@@ -100,6 +100,25 @@ class PoolAndLateDevice : public ::testing::Test {};
 using Pools = ::testing::Types<BlockPool, LockedBlockPool>;
 TYPED_TEST_SUITE(PoolAndLateDevice, Pools);
 
+TYPED_TEST(PoolAndLateDevice, ABlockWaitsForTheHighestFenceWhoeverNamedIt) {
+  for (const auto& [first, second] : {std::pair{9U, 5U}, std::pair{5U, 9U}, std::pair{9U, 0U}}) {
+    BlockPoolOptions options;
+    options.num_blocks = 2;
+    TypeParam pool(options);
+    std::vector<BlockId> block(1);
+    ASSERT_TRUE(pool.get_new_blocks(block));
+    ASSERT_TRUE(pool.touch(block));
+    EXPECT_TRUE(pool.free_blocks(block, first));
+    EXPECT_TRUE(second > 0 ? pool.free_blocks(block, second) : pool.free_blocks(block));
+    pool.advance_fence(8);
+    EXPECT_FALSE(pool.get_new_blocks(block));
+    pool.advance_fence(9);
+    EXPECT_TRUE(pool.get_new_blocks(block));
+    EXPECT_TRUE(pool.free_blocks(block));
+    expect_at_rest(pool);
+  }
+}
+
 TYPED_TEST(PoolAndLateDevice, NoLateWriteLandsInAnothersBlock) {
   for (const std::uint32_t threads : {1U, 3U}) {
     const LateWrites writes = serve<TypeParam>(threads, 0);

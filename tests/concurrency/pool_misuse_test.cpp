@@ -218,6 +218,27 @@ TYPED_TEST(PoolMisuse, AHandleIsStaleForTheNext4095Lives) {
   expect_at_rest(pool);
 }
 
+TEST(PoolWithAFullIndex, RefusesAKeyAndTakesItLater) {
+  BlockPoolOptions options;
+  options.num_blocks = 10;
+  options.num_shards = 1;
+  options.index_buckets = 1;  // seven slots
+  BlockPool pool(options);
+  std::array<BlockId, 9> blocks;
+  ASSERT_TRUE(pool.get_new_blocks(blocks));
+  for (std::uint64_t i = 0; i < 7; ++i) ASSERT_TRUE(pool.publish(blocks[i], make_key(i + 1), 1));
+  ASSERT_TRUE(pool.touch(std::span(blocks).subspan(7, 1)));  // shared: its writer wins a flag and must drop it
+  EXPECT_FALSE(pool.publish(blocks[7], make_key(8), 1));
+  EXPECT_FALSE(pool.publish(blocks[8], make_key(9), 1));
+  EXPECT_EQ(pool.stats().index_full, 2U);
+  EXPECT_TRUE(pool.unpublish(blocks[0]));
+  EXPECT_TRUE(pool.publish(blocks[7], make_key(8), 1));
+  EXPECT_TRUE(pool.find(make_key(8)).has_value());
+  EXPECT_TRUE(pool.free_blocks(std::span(blocks).subspan(7, 1)));
+  EXPECT_TRUE(pool.free_blocks(blocks));
+  expect_at_rest(pool);
+}
+
 TYPED_TEST(PoolMisuse, TwoThreadsReleaseTheSameBlock) {
   TypeParam pool(this->options(5, 2));
   std::size_t refusals = 0;
