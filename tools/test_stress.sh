@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A short run of every stress workload, plain and under ThreadSanitizer, and one with suspended threads.
+# A short run of every stress workload, one with suspended threads, and one per sanitizer.
 # Usage: tools/test_stress.sh SECONDS_PER_WORKLOAD
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,4 +11,6 @@ for workload in mixed prefix pressure fence; do
   build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --workload "$workload"
 done
 build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --stall
-"${no_aslr[@]}" build/tsan/stress/kvpool_stress --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM"
+for sanitized in tsan asan; do
+  "${no_aslr[@]}" "build/$sanitized/stress/kvpool_stress" --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM"
+done
