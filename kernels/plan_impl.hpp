@@ -46,7 +46,7 @@ class AttentionPlan::Impl {
   /// Arguments have passed check_args().
   [[nodiscard]] virtual Status run(const AttentionArgs& args) = 0;
   /// Takes another step in the arrays it has; false when it has no way to, and a new plan must be made.
-  [[nodiscard]] virtual Result<bool> replan(StepInput /*step*/) { return false; }
+  [[nodiscard]] virtual Result<bool> replan(const StepInput& /*step*/) { return false; }
   [[nodiscard]] virtual std::int64_t num_work_items() const noexcept = 0;
   [[nodiscard]] virtual std::int64_t num_partials() const noexcept = 0;
   [[nodiscard]] virtual std::optional<CpuTier> tier() const noexcept { return std::nullopt; }

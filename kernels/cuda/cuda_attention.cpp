@@ -76,11 +76,11 @@ class CudaPlan final : public AttentionPlan::Impl {
     return status ? upload() : status;
   }
 
-  Result<bool> replan(StepInput step) override {
+  Result<bool> replan(const StepInput& step) override {
     if (!fixed_) return false;
     const DeviceGuard guard(step_.exec.device);
     if (Status status = guard.status(); !status) return status.error();
-    step_ = std::move(step);
+    step_ = step;
     make_lists();
     if (Status status = upload(); !status) return status.error();
     return true;

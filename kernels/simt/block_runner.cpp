@@ -191,7 +191,7 @@ void BlockRunner::join_warp(int mask, Site site, void (*resolve)(Fibre* lanes)) 
   self.mask = mask;
   self.site = site;
   self.state = FibreState::in_collective;
-  Fibre* const lanes = &fibres_[static_cast<std::size_t>(running_ / kWarp * kWarp)];
+  Fibre* const lanes = fibres_.data() + running_ / kWarp * kWarp;
   const bool complete = std::all_of(lanes, lanes + kWarp, [&](const Fibre& lane) {
     return lane.state == FibreState::in_collective && lane.site == site && lane.mask == mask;
   });

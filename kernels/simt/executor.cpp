@@ -40,6 +40,7 @@ LaunchResult launch(const Grid& grid, const std::function<void()>& kernel, const
     work();
   } else {
     std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(options.os_threads));
     for (int i = 0; i < options.os_threads; ++i) threads.emplace_back(work);
     for (std::thread& thread : threads) thread.join();
   }
