@@ -1,6 +1,7 @@
 #include "multigpu/agreement_messages.hpp"
 
-#include "kvpool/multigpu/rank_coordinator.hpp"
+#include <algorithm>
+
 #include "multigpu/byte_order.hpp"
 
 namespace kvpool::multigpu {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr std::size_t kMaxMessageBytes = 2000;
 constexpr std::size_t kDigestHexDigits = 64;
+constexpr std::size_t kMaxLayerName = 512;
 constexpr std::uint8_t kOk = 0xff;
 
 void put_status(Bytes& out, const Status& status) {
@@ -40,6 +42,29 @@ bool get_limits(ByteReader& reader, std::size_t pools, std::vector<std::int64_t>
   return reader.finished();
 }
 
+void put_stage(Bytes& out, const std::optional<PipelineStage>& stage) {
+  put(out, static_cast<std::uint8_t>(stage ? 1 : 0));
+  if (!stage) return;
+  put(out, static_cast<std::int32_t>(stage->index));
+  put(out, static_cast<std::uint32_t>(stage->layers.size()));
+  for (const std::string& layer : stage->layers) put_text(out, std::string_view(layer).substr(0, kMaxLayerName));
+}
+
+bool get_stage(ByteReader& reader, std::optional<PipelineStage>& stage) {
+  std::uint8_t present = 0;
+  if (!reader.get(present) || present > 1) return false;
+  if (present == 0) return true;
+  std::int32_t index = 0;
+  std::uint32_t count = 0;
+  // Every name takes at least its length field.
+  if (!reader.get(index) || !reader.get(count) || count > reader.left() / sizeof(std::uint32_t)) return false;
+  stage.emplace();
+  stage->index = index;
+  stage->layers.resize(count);
+  return std::all_of(stage->layers.begin(), stage->layers.end(),
+                     [&reader](std::string& layer) { return reader.get_text(layer, kMaxLayerName); });
+}
+
 }  // namespace
 
 Bytes encode(const HelloMessage& hello) {
@@ -50,6 +75,7 @@ Bytes encode(const HelloMessage& hello) {
   put_status(out, hello.profiling);
   put_status(out, hello.local_part);
   put_text(out, hello.layout_digest);
+  put_stage(out, hello.stage);
   return out;
 }
 
@@ -64,7 +90,7 @@ std::optional<HelloMessage> decode_hello(std::span<const std::byte> bytes) {
   if (!reader.get_text(hello.layout_digest, kDigestHexDigits) || hello.layout_digest.size() != kDigestHexDigits) {
     return std::nullopt;
   }
-  if (!reader.finished()) return std::nullopt;
+  if (!get_stage(reader, hello.stage) || !reader.finished()) return std::nullopt;
   return hello;
 }
 

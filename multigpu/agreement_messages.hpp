@@ -9,6 +9,7 @@
 
 #include "kvpool/foundation/error.hpp"
 #include "kvpool/multigpu/communicator.hpp"
+#include "kvpool/multigpu/rank_coordinator.hpp"
 
 namespace kvpool::multigpu {
 
@@ -18,7 +19,8 @@ struct HelloMessage {
   std::uint32_t rank = 0;
   Status profiling;
   Status local_part;
-  std::string layout_digest;  ///< 64 hex digits
+  std::string layout_digest;                          ///< 64 hex digits
+  std::optional<PipelineStage> stage = std::nullopt;  ///< without the model's layers, which the digest covers
 };
 
 struct CommitMessage {

@@ -85,9 +85,17 @@ void DivergenceMonitor::record(const BlockTableChange& change) {
 
 Result<DivergenceMonitor::StepOutcome> DivergenceMonitor::end_step(bool want_agreement) {
   want_agreement_ = want_agreement_ || want_agreement;
-  StepOutcome outcome;
-  if (++steps_ < options_.interval_steps) return outcome;
+  if (++steps_ < options_.interval_steps) return StepOutcome{};
+  return compare();
+}
 
+Result<DivergenceMonitor::StepOutcome> DivergenceMonitor::compare_now() {
+  if (steps_ == 0) return StepOutcome{};
+  return compare();
+}
+
+Result<DivergenceMonitor::StepOutcome> DivergenceMonitor::compare() {
+  StepOutcome outcome;
   Bytes mine;
   put(mine, digest_);
   put(mine, static_cast<std::uint64_t>(want_agreement_ ? 1 : 0));

@@ -24,6 +24,7 @@ constexpr LauncherVariables kLaunchers[] = {
 };
 
 constexpr int kMaxRanks = 1 << 24;
+constexpr std::string_view kSlurmTasksPerNode = "SLURM_STEP_TASKS_PER_NODE";
 
 Result<std::optional<int>> read_number(const EnvironmentLookup& lookup, std::string_view name, int limit) {
   if (name.empty()) return std::optional<int>{};
@@ -38,6 +39,38 @@ Result<std::optional<int>> read_number(const EnvironmentLookup& lookup, std::str
   return std::optional<int>{value};
 }
 
+/// Entry `node` of Slurm's list of tasks per node, as in "4(x2),1": four on the first two nodes, one on the third.
+Result<std::optional<int>> slurm_tasks_on_node(const EnvironmentLookup& lookup) {
+  const auto node = read_number(lookup, "SLURM_NODEID", kMaxRanks);
+  if (!node) return node.error();
+  const auto list = lookup(kSlurmTasksPerNode);
+  if (!list || !node->has_value()) return std::optional<int>{};
+  const auto wrong = [&list] {
+    return Error{ErrorCode::environment, std::string(kSlurmTasksPerNode) + "='" + *list + "' is no list of numbers"};
+  };
+  const char* at = list->data();
+  const char* const end = at + list->size();
+  const auto number = [&at, end](int& value) {
+    const auto [stop, error] = std::from_chars(at, end, value);
+    at = stop;
+    return error == std::errc{} && value > 0 && value < kMaxRanks;
+  };
+  int left = **node;
+  while (at != end) {
+    int tasks = 0;
+    int nodes = 1;
+    if (!number(tasks)) return wrong();
+    if (end - at > 2 && at[0] == '(' && at[1] == 'x') {
+      at += 2;
+      if (!number(nodes) || at == end || *at++ != ')') return wrong();
+    }
+    if (left < nodes) return std::optional<int>{tasks};
+    left -= nodes;
+    if (at != end && *at++ != ',') return wrong();
+  }
+  return std::optional<int>{};
+}
+
 }  // namespace
 
 Result<std::optional<LauncherPlace>> read_launcher_place(const EnvironmentLookup& lookup) {
@@ -47,9 +80,12 @@ Result<std::optional<LauncherPlace>> read_launcher_place(const EnvironmentLookup
     if (!size->has_value() || **size < 1) continue;
     const auto rank = read_number(lookup, names.rank, **size);
     if (!rank) return rank.error();
-    const auto local_rank = read_number(lookup, names.local_rank, **size);
+    auto local_rank = read_number(lookup, names.local_rank, **size);
+    // A PMI of Slurm leaves the place on the host to Slurm's own variables.
+    if (local_rank.ok() && !local_rank->has_value()) local_rank = read_number(lookup, "SLURM_LOCALID", **size);
     if (!local_rank) return local_rank.error();
-    const auto local_size = read_number(lookup, names.local_size, **size + 1);
+    auto local_size = read_number(lookup, names.local_size, **size + 1);
+    if (local_size.ok() && !local_size->has_value()) local_size = slurm_tasks_on_node(lookup);
     if (!local_size) return local_size.error();
     if (!rank->has_value() && **size > 1) {
       return Error{ErrorCode::environment, std::string(names.size) + " is " + std::to_string(**size) + " but " +

@@ -16,6 +16,14 @@ Figure difference(Figure after, Figure before) { return after && before ? Figure
 
 std::int64_t not_negative(std::int64_t bytes) { return std::max<std::int64_t>(bytes, 0); }
 
+/// What was asked for, else what was measured, up to the cap.
+std::int64_t bounded(std::int64_t measured, const ProfileRequest& request, MemoryKind kind) {
+  if (request.explicit_kv_bytes) return *request.explicit_kv_bytes;
+  Figure cap = request.kv_cap_bytes;
+  if (!cap && kind == MemoryKind::host) cap = kDefaultHostKVBytes;
+  return cap ? std::min(measured, *cap) : measured;
+}
+
 /// Readings at the boundaries of the stages, and what follows from them.
 class Profiler {
  public:
@@ -199,7 +207,7 @@ class Profiler {
     if (last_.pool_reserved) reachable -= pool_peak_ - *last_.pool_reserved;
     const std::int64_t within_limit = ledger.utilization_limit - profile_.peak_bytes;
     const std::int64_t measured = std::min(within_limit, reachable);
-    profile_.available_bytes = bounded(measured);
+    profile_.available_bytes = bounded(measured, request_, probe_.kind());
     if (profile_.available_bytes <= 0) {
       return Error{ErrorCode::out_of_memory, "no memory left for the KV cache on " + probe_.device_name() +
                                                  ": utilisation limit " + bytes_text(ledger.utilization_limit) +
@@ -213,13 +221,6 @@ class Profiler {
     ledger.kv_pool = profile_.available_bytes;
     attribute_rest();
     return std::move(profile_);
-  }
-
-  std::int64_t bounded(std::int64_t measured) const {
-    if (request_.explicit_kv_bytes) return *request_.explicit_kv_bytes;
-    Figure cap = request_.kv_cap_bytes;
-    if (!cap && probe_.kind() == MemoryKind::host) cap = kDefaultHostKVBytes;
-    return cap ? std::min(measured, *cap) : measured;
   }
 
   /// Memory in use that is none of the above: of others where they are known, else unknown.
@@ -284,6 +285,18 @@ Status verify_beside_pool(MemoryProbe& probe, ProfiledWorkload& workload, const 
   return {ErrorCode::out_of_memory, "beside a KV pool of " + bytes_text(kv_bytes) +
                                         " the profile run takes this process to " + bytes_text(peak) +
                                         ", the limit is " + bytes_text(limit)};
+}
+
+std::int64_t available_beside_pool(MemoryProbe& probe, const MemoryProfile& profile, const ProfileRequest& request,
+                                   std::int64_t resident_pool_bytes) {
+  const MemoryReading reading = probe.read();
+  const Figure free = probe.integrated() && reading.host_available ? reading.host_available : reading.runtime_free;
+  if (!free) return profile.available_bytes;
+  std::int64_t reachable = *free + resident_pool_bytes - request.safety_bytes;
+  const std::int64_t allocator_peak = profile.peak_bytes - profile.non_pool_bytes;
+  if (reading.pool_reserved) reachable -= not_negative(allocator_peak - *reading.pool_reserved);
+  const std::int64_t within_limit = profile.ledger.utilization_limit - profile.peak_bytes;
+  return not_negative(bounded(std::min(within_limit, reachable), request, probe.kind()));
 }
 
 std::int64_t blocks_that_fit(const PoolSizeRequest& request, std::int64_t profiled_bytes,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "multigpu/agreement_messages.hpp"
+#include "multigpu/pipeline_cover.hpp"
 #include "multigpu/sha256_text.hpp"
 
 namespace kvpool {
@@ -142,6 +143,11 @@ std::vector<LayoutLine> RankCoordinator::facts_of(const RankView& view) const {
   for (std::size_t p = 0; p < options_.min_blocks.size(); ++p) {
     add("min_blocks " + std::to_string(p), options_.min_blocks[p]);
   }
+  if (view.stage) {
+    std::string names;
+    for (const std::string& layer : view.stage->model_layers) names += layer + "\n";
+    facts.push_back({"agreement model_layers", multigpu::sha256_hex(names)});
+  }
   if (view.profiling.ok()) add("pools", static_cast<std::int64_t>(view.limits.size()));
   return facts;
 }
@@ -152,7 +158,8 @@ Status RankCoordinator::hello(const RankView& view, std::span<const LayoutLine> 
                     static_cast<std::uint32_t>(communicator_.rank()),
                     view.profiling,
                     view.local_part,
-                    layout_digest(facts)};
+                    layout_digest(facts),
+                    view.stage};
   const bool fits = (options_.num_blocks_override.empty() || options_.num_blocks_override.size() == pools) &&
                     (options_.min_blocks.empty() || options_.min_blocks.size() == pools) && pools > 0;
   if (mine.profiling.ok() && !fits) {
@@ -185,8 +192,15 @@ Status RankCoordinator::hello(const RankView& view, std::span<const LayoutLine> 
   }
   if (auto error = first_failure(hellos, &HelloMessage::profiling, "profiling failed")) return *error;
   if (auto error = first_failure(hellos, &HelloMessage::local_part, "local layers")) return *error;
-  if (std::adjacent_find(digests.begin(), digests.end(), std::not_equal_to<>()) == digests.end()) return {};
-  return explain_layouts(facts, digests);
+  if (std::adjacent_find(digests.begin(), digests.end(), std::not_equal_to<>()) != digests.end()) {
+    return explain_layouts(facts, digests);
+  }
+  std::vector<std::optional<PipelineStage>> stages;
+  for (HelloMessage& theirs : hellos) stages.push_back(std::move(theirs.stage));
+  // What the digest covers is the same everywhere, so each rank uses its own copy.
+  if (stages[0] && view.stage) stages[0]->model_layers = view.stage->model_layers;
+  if (auto error = multigpu::find_gap_in_pipeline(stages)) return *error;
+  return {};
 }
 
 /// Digests differ: exchanges the facts themselves and names what differs from most ranks' layout.

@@ -107,6 +107,12 @@ class ProgramTest : public testing::Test {
     return path;
   }
 
+  /// A model whose heads three ranks can share.
+  [[nodiscard]] std::string six_heads() const {
+    return write("six.json",
+                 R"({"hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 16})");
+  }
+
   /// `requests` prompts of 3 to 8 ids with 512 tokens each; every third starts like the one before.
   [[nodiscard]] std::string trace(int requests) const {
     std::string text = "# kvtrace 1\n# kind ids\n# title program\n# block_size 512\n";

@@ -60,7 +60,7 @@ struct RankUnderTest {
     plan.num_gpu_blocks_override = 10;
     const auto groups = get_kv_cache_groups(layer_specs(tiny(), slice, kBlockSize));
     const auto config = get_kv_cache_config_from_groups(*groups, 0, plan);
-    storage = std::make_unique<KvStorage>(*KvStorage::allocate(tiny(), slice, *config));
+    storage = std::make_unique<KvStorage>(*KvStorage::allocate(tiny(), slice, *config, *host_device()));
     ExecutorOptions options;
     options.exec.max_threads = 1;
     step = std::make_unique<RankStep>(model, *storage, communicator, options);
@@ -72,8 +72,8 @@ struct RankUnderTest {
   std::unique_ptr<RankStep> step;
 };
 
-/// Runs 40 steps on two ranks that were told different first blocks.
-std::vector<std::vector<std::string>> alarms_of(std::uint32_t block_on_0, std::uint32_t block_on_1) {
+/// Runs steps on two ranks that were told different first blocks, and ends.
+std::vector<std::vector<std::string>> alarms_of(std::uint32_t block_on_0, std::uint32_t block_on_1, int steps = 40) {
   auto communicators = make_thread_communicators(2);
   std::vector<std::vector<std::string>> alarms(2);
   std::vector<std::thread> threads;
@@ -82,11 +82,13 @@ std::vector<std::vector<std::string>> alarms_of(std::uint32_t block_on_0, std::u
       RankUnderTest under_test(static_cast<int>(rank), 2, *communicators[rank]);
       Decode decode(rank == 0 ? block_on_0 : block_on_1);
       GatheredOutputs outputs;
-      for (int i = 0; i < 40; ++i) {
+      for (int i = 0; i < steps; ++i) {
         const Status status = under_test.step->run(decode.next(), outputs);
         ASSERT_TRUE(status.ok()) << status.error().message;
       }
-      EXPECT_EQ(under_test.step->divergence_checks(), 1);
+      EXPECT_EQ(under_test.step->divergence_checks(), steps / 32);
+      EXPECT_TRUE(under_test.step->compare_tables().ok());
+      EXPECT_EQ(under_test.step->divergence_checks(), (steps + 31) / 32);
       alarms[rank] = under_test.step->alarms();
     });
   }
@@ -99,11 +101,18 @@ TEST(RankStep, EqualTablesRaiseNoAlarm) {
 }
 
 TEST(RankStep, TablesThatComeApartAreNamed) {
-  for (const auto& alarms : alarms_of(3, 5)) {
+  for (const auto& alarms : alarms_of(3, 5, 32)) {
     ASSERT_EQ(alarms.size(), 1U);
     EXPECT_NE(alarms[0].find("sequence 7 index 0"), std::string::npos) << alarms[0];
     EXPECT_NE(alarms[0].find("block 3"), std::string::npos) << alarms[0];
     EXPECT_NE(alarms[0].find("block 5"), std::string::npos) << alarms[0];
+  }
+}
+
+TEST(RankStep, ShortRunsAreComparedAtTheirEnd) {
+  for (const int steps : {1, 5, 31, 32}) {
+    for (const auto& alarms : alarms_of(3, 5, steps)) EXPECT_EQ(alarms.size(), 1U) << steps;
+    for (const auto& alarms : alarms_of(3, 3, steps)) EXPECT_TRUE(alarms.empty()) << steps;
   }
 }
 

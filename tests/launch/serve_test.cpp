@@ -44,7 +44,7 @@ TEST_F(ServeTest, PreemptionChangesNothingButTheWork) {
   for (const std::int64_t schedulers : {1, 4}) {
     options.schedulers = schedulers;
     const LaunchReport tight = successful_run(options, 1);
-    EXPECT_EQ(tight.num_blocks, 24);
+    EXPECT_EQ(tight.num_blocks(), 24);
     EXPECT_GT(tight.serve.counters.preemptions, 0);
     EXPECT_GT(tight.serve.evictions, 0U);
     EXPECT_TRUE(tight.serve.refusals.empty());
@@ -157,7 +157,7 @@ TEST_F(ServeTest, RanksReportTheirMemoryAndAgreeOnTheSmallest) {
     EXPECT_GT(memory.peak, 0);
     EXPECT_GE(memory.peak, memory.non_pool);
     EXPECT_LE(memory.available, std::int64_t{1} << 30);
-    EXPECT_LE(report.num_blocks, memory.num_blocks);
+    EXPECT_LE(report.num_blocks(), memory.num_blocks);
     EXPECT_EQ(memory.num_blocks, memory.available / 4096);
     EXPECT_EQ(memory.backend, "cpu");
   }

@@ -6,6 +6,7 @@
 
 #include "kvpool/multigpu/memory_probe.hpp"
 #include "kvpool/multigpu/nccl_communicator.hpp"
+#include "kvpool/multigpu/rendezvous.hpp"
 #include "thread_ranks.hpp"
 
 namespace kvpool {

@@ -169,6 +169,42 @@ TEST(Launcher, KnowsWhoStartedIt) {
       << "a batch script is one process";
 }
 
+TEST(Launcher, SlurmSaysWhatItsPmiLeavesOut) {
+  const auto with = [](const std::string& tasks, const std::string& node) {
+    return read_launcher_place(lookup_in({{"PMI_SIZE", "9"},
+                                          {"PMI_RANK", "8"},
+                                          {"SLURM_LOCALID", "0"},
+                                          {"SLURM_NODEID", node},
+                                          {"SLURM_STEP_TASKS_PER_NODE", tasks}}));
+  };
+  const auto last = **with("4(x2),1", "2");
+  EXPECT_EQ(last.launcher, "PMI");
+  EXPECT_EQ(last.local_rank, 0);
+  EXPECT_EQ(last.local_size, 1);
+  EXPECT_EQ((**with("4(x2),1", "1")).local_size, 4);
+  EXPECT_EQ((**with("9", "0")).local_size, 9);
+  EXPECT_FALSE((**with("4(x2),1", "3")).local_size.has_value()) << "a node the list does not have";
+  for (const char* tasks : {"x", "4(x", "4(x2", "4(x0)", "-1", "4;2", "4(x2)1"}) {
+    const auto place = with(tasks, "5");
+    ASSERT_FALSE(place.ok()) << tasks;
+    EXPECT_NE(place.error().message.find(tasks), std::string::npos) << place.error().message;
+  }
+  const auto step = **read_launcher_place(lookup_in({{"SLURM_STEP_NUM_TASKS", "2"},
+                                                     {"SLURM_PROCID", "1"},
+                                                     {"SLURM_LOCALID", "1"},
+                                                     {"SLURM_NODEID", "0"},
+                                                     {"SLURM_STEP_TASKS_PER_NODE", "2"}}));
+  EXPECT_EQ(step.local_size, 2);
+}
+
+TEST(Launcher, MpichSaysPlaceAndHost) {
+  const auto place = **read_launcher_place(
+      lookup_in({{"PMI_SIZE", "4"}, {"PMI_RANK", "3"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}}));
+  EXPECT_EQ(place.rank, 3);
+  EXPECT_EQ(place.local_rank, 1);
+  EXPECT_EQ(place.local_size, 2);
+}
+
 TEST(Launcher, RefusesValuesThatMakeNoSense) {
   for (const char* rank : {"4", "-1", "x", "", "1x", "99999999999999"}) {
     const auto place = read_launcher_place(lookup_in({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", rank}}));

@@ -8,23 +8,19 @@
 #include <thread>
 #include <utility>
 
-#include "kvpool/config/kv_cache_groups.hpp"
-#include "kvpool/config/layout_text.hpp"
-#include "kvpool/config/memory_plan.hpp"
-#include "kvpool/multigpu/rank_coordinator.hpp"
 #include "tools/launch/driver/job.hpp"
-#include "tools/launch/model/tiny_model.hpp"
-#include "tools/launch/rank/agreed_storage.hpp"
-#include "tools/launch/rank/profile_rank.hpp"
+#include "tools/launch/rank/rank_log.hpp"
+#include "tools/launch/rank/rank_pool.hpp"
 
 namespace kvpool::launch {
 namespace {
 
-constexpr std::int64_t kMinBlocks = 2;  // the placeholder and one that can be used
 constexpr int kHoldsPerDeadline = 4;
 
 ExecutorOptions executor_options(const LaunchOptions& options, const RankEnvironment& environment) {
   ExecutorOptions executor;
+  if (environment.device.ok()) executor.device = *environment.device;
+  executor.exec = executor.device->exec();
   executor.fixed_split = kKeysPerSplit;
   executor.deadline = options.timeout();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -45,64 +41,45 @@ class Rank {
         executor_(executor_options(options, environment)) {}
 
   [[nodiscard]] RankOutcome run() {
+    if (!options_.log_folder.empty()) {
+      auto log = RankLog::open(options_.log_folder, communicator_.rank());
+      if (!log.ok()) return fail(log.error());
+      log_ = *std::move(log);
+    }
     auto job = share_job(options_, communicator_);
-    if (!job.ok()) return {job.error(), !communicator_.failure().has_value(), std::nullopt};
+    if (!job.ok()) return {job.error(), !communicator_.failure().has_value(), std::nullopt, 0};
     job_ = *std::move(job);
     if (Status status = prepare(); !status.ok()) return fail(status.error());
-    return communicator_.rank() == 0 ? drive() : follow();
+    RankOutcome outcome = communicator_.rank() == 0 ? drive() : follow();
+    log_.write(fmt::format("{} steps executed, {}", outcome.steps,
+                           outcome.error ? "ended by: " + outcome.error->message : std::string("done")));
+    return outcome;
   }
 
  private:
   [[nodiscard]] RankOutcome fail(const Error& error) {
+    log_.write("ended by: " + error.message);
     if (!communicator_.failure()) communicator_.abort(error);
-    return {error, false, std::nullopt};
+    return {error, false, std::nullopt, 0};
   }
 
   /// Memory, agreement, storage, rank table.
   [[nodiscard]] Status prepare() {
-    const auto slice = head_slice_of(job_.model.num_query_heads, job_.model.num_kv_heads, communicator_.rank(),
-                                     communicator_.world_size());
-    if (!slice.ok()) return slice.status();
-    auto groups = get_kv_cache_groups(layer_specs(job_.model, *slice, options_.block_size));
-    if (!groups.ok()) return groups.status();
-    profile_.emplace(job_.model, *slice, profile_options(), executor_, communicator_);
-    executor_.counter = &profile_->counter();
-    auto memory = profile_->measure();
-    const std::int64_t available = memory.ok() ? memory->available : 0;
-    RankView view;
-    view.profiling = memory.status();
-    view.layout = canonical_layout(*groups, layout_context());
-    view.limits = {available / bytes_per_block(*groups)};
-    storage_.emplace(job_.model, *slice, *groups, available,
-                     [this](std::int64_t bytes) { return profile_->verify_beside(bytes); });
-    AgreementOptions agreement_options;
-    agreement_options.deadline = options_.timeout();
-    agreement_options.min_blocks = {kMinBlocks};
-    RankCoordinator coordinator(communicator_, agreement_options);
-    const auto agreement = coordinator.agree(view, *storage_);
-    if (!agreement.ok()) return agreement.status();
-    num_blocks_ = agreement->num_blocks[0];
-    memory->num_blocks = view.limits[0];
-    return collect_memory(*memory);
-  }
-
-  [[nodiscard]] ProfileOptions profile_options() const {
-    ProfileOptions profile;
-    profile.utilization = options_.utilization;
-    profile.explicit_bytes = options_.memory;
-    profile.block_size = options_.block_size;
-    profile.max_step_tokens = options_.step_tokens;
-    profile.ranks_on_host = environment_.ranks_on_host;
-    return profile;
-  }
-
-  [[nodiscard]] LayoutContext layout_context() const {
-    LayoutContext context;
-    context.max_model_len = job_.max_length;
-    context.scheduler_block_size = options_.block_size;
-    context.hash_block_size = options_.block_size;
-    context.block_order = "HND";
-    return context;
+    log_.write(fmt::format("rank {} of {} over {}, {} ranks on this host", communicator_.rank(),
+                           communicator_.world_size(), environment_.transport, environment_.ranks_on_host));
+    RankPoolOptions pool;
+    pool.profile.utilization = options_.utilization;
+    pool.profile.explicit_bytes = options_.memory;
+    pool.profile.block_size = options_.block_size;
+    pool.profile.max_step_tokens = options_.step_tokens;
+    pool.profile.ranks_on_host = environment_.ranks_on_host;
+    pool.profile.make_probe = environment_.make_probe;
+    pool.max_model_len = job_.max_length;
+    pool.deadline = options_.timeout();
+    pool_.emplace(job_.model, executor_, std::move(pool), communicator_, log_);
+    if (Status status = pool_->prepare(environment_.device.status()); !status.ok()) return status;
+    executor_.counter = &pool_->counter();
+    return collect_memory(pool_->memory());
   }
 
   [[nodiscard]] Status collect_memory(const RankMemory& mine) {
@@ -119,44 +96,43 @@ class Rank {
   [[nodiscard]] RankOutcome drive() {
     OutputLog log(static_cast<std::int64_t>(job_.workload->items().size()),
                   choose_samples(job_.workload->items(), options_.verify));
-    RankStep step(profile_->model(), storage_->storage(), communicator_, executor_);
-    auto result = serve_as_driver(options_, storage_->config(), *job_.workload, step, communicator_, log, hooks_);
-    if (!result.ok()) return fail(result.error());
+    RankStep step(pool_->model(), pool_->storage(), communicator_, executor_);
+    step.watch_memory([this] { return pool_->memory_has_changed(); });
     LaunchReport report;
+    const Status served =
+        serve_as_driver(options_, *pool_, *job_.workload, step, communicator_, log, hooks_, report.serve);
     report.transport = environment_.transport;
     report.world_size = communicator_.world_size();
     report.model = job_.model;
     report.num_requests = static_cast<std::int64_t>(job_.workload->items().size());
-    report.num_blocks = num_blocks_;
+    report.agreements = pool_->agreements();
     report.ranks = memory_;
-    report.serve = *std::move(result);
     std::optional<Error> error;
-    if (options_.verify > 0 && !report.serve.interrupted) {
+    if (!served.ok()) {
+      error = served.error();
+    } else if (options_.verify > 0 && !report.serve.interrupted) {
       auto verified = verify_while_others_wait(log);
       if (verified.ok()) {
         report.verify = *std::move(verified);
+        report.serve.interrupted = hooks_.interrupted();
       } else {
         error = verified.error();
       }
     }
+    if (error && !communicator_.failure()) communicator_.abort(*error);
     if (!communicator_.failure()) {
-      const Status told = send(StepKind::finish);
+      const Status told = tell(StepKind::finish, communicator_, options_.timeout());
       if (!told.ok() && !error) error = told.error();
     }
-    return {std::move(error), false, std::move(report)};
-  }
-
-  [[nodiscard]] Status send(StepKind kind) {
-    StepMessage message;
-    message.kind = kind;
-    return tell(message, communicator_, options_.timeout());
+    report.error = error;
+    return {std::move(error), false, std::move(report), step.steps()};
   }
 
   /// The others wait for a message, so they get one long before their deadline passes.
   [[nodiscard]] Result<VerifyReport> verify_while_others_wait(const OutputLog& log) {
     auto verified = std::async(std::launch::async, [&] { return verify(log); });
     while (verified.wait_for(options_.deadline / kHoldsPerDeadline) != std::future_status::ready) {
-      if (Status status = send(StepKind::hold); !status.ok()) {
+      if (Status status = tell(StepKind::hold, communicator_, options_.timeout()); !status.ok()) {
         verified.wait();
         return status.error();
       }
@@ -168,18 +144,23 @@ class Rank {
     VerifyOptions options;
     options.block_size = options_.block_size;
     options.executor = executor_;
+    options.interrupted = hooks_.interrupted;
     // Where the sum over ranks is added in another order than over heads, deeper layers differ in the last bits.
-    options.bitwise_layers =
-        sums_are_rank_independent(job_.model.num_query_heads, communicator_.world_size()) ? job_.model.num_layers : 1;
+    const bool own_order = communicator_.sum_memory() == MemoryKind::device && communicator_.world_size() > 1;
+    const bool same_tree = sums_are_rank_independent(job_.model.num_query_heads, communicator_.world_size());
+    options.bitwise_layers = same_tree && !own_order ? job_.model.num_layers : 1;
     return verify_samples(job_.model, *job_.workload, job_.workload->items(), log.samples(), options);
   }
 
   [[nodiscard]] RankOutcome follow() {
-    RankStep step(profile_->model(), storage_->storage(), communicator_, executor_);
-    if (Status status = serve_as_follower(step, communicator_, options_.timeout()); !status.ok()) {
-      return fail(status.error());
+    RankStep step(pool_->model(), pool_->storage(), communicator_, executor_);
+    step.watch_memory([this] { return pool_->memory_has_changed(); });
+    std::optional<Error> error;
+    if (Status status = serve_as_follower(step, *pool_, communicator_, options_.timeout()); !status.ok()) {
+      error = status.error();
+      if (!communicator_.failure()) communicator_.abort(*error);
     }
-    return {};
+    return {std::move(error), false, std::nullopt, step.steps()};
   }
 
   const LaunchOptions& options_;
@@ -187,10 +168,9 @@ class Rank {
   const RankEnvironment& environment_;
   const ServeHooks& hooks_;
   ExecutorOptions executor_;
+  RankLog log_;
   Job job_;
-  std::optional<RankProfile> profile_;
-  std::optional<AgreedStorage> storage_;
-  std::int64_t num_blocks_ = 0;
+  std::optional<RankPool> pool_;
   std::vector<RankMemory> memory_;
 };
 
@@ -204,11 +184,11 @@ RankOutcome run_rank(const LaunchOptions& options, Communicator& communicator, c
     const Error error{ErrorCode::out_of_memory, fmt::format("rank {} is out of memory", communicator.rank()),
                       communicator.rank()};
     communicator.abort(error);
-    return {error, false, std::nullopt};
+    return {error, false, std::nullopt, 0};
   } catch (const std::exception& exception) {
     const Error error{ErrorCode::internal, exception.what(), communicator.rank()};
     communicator.abort(error);
-    return {error, false, std::nullopt};
+    return {error, false, std::nullopt, 0};
   }
 }
 

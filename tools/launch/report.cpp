@@ -44,6 +44,11 @@ Json refusals_json(const std::vector<scheduler::Refusal>& refusals) {
   return list;
 }
 
+Json error_json(const std::optional<Error>& error) {
+  if (!error) return nullptr;
+  return {{"code", std::string(to_string(error->code))}, {"rank", error->rank}, {"message", error->message}};
+}
+
 std::string thousands(std::int64_t number) {
   std::string digits = std::to_string(number);
   for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
@@ -59,6 +64,12 @@ std::string rank_table(const LaunchReport& report) {
                         human_bytes(memory.non_pool), human_bytes(memory.available), thousands(memory.num_blocks));
   }
   return text;
+}
+
+std::string agreements_line(const std::vector<std::int64_t>& agreements) {
+  std::string text = "agreed again       ";
+  for (std::size_t i = 0; i < agreements.size(); ++i) text += (i > 0 ? " -> " : "") + thousands(agreements[i]);
+  return text + " blocks, as the memory of ranks changed\n";
 }
 
 std::string verify_line(const LaunchReport& report) {
@@ -98,7 +109,8 @@ Json to_json(const LaunchOptions& options, const LaunchReport& report) {
   json["block_size"] = options.block_size;
   json["output_digest"] = serve.output_digest;
   json["ranks"] = std::move(ranks);
-  json["num_blocks"] = report.num_blocks;
+  json["num_blocks"] = report.num_blocks();
+  json["agreements"] = report.agreements;
   json["requests"] = report.num_requests;
   json["finished"] = serve.counters.finished;
   json["refused"] = refusals_json(serve.refusals);
@@ -123,6 +135,7 @@ Json to_json(const LaunchOptions& options, const LaunchReport& report) {
   json["divergence_checks"] = serve.divergence_checks;
   json["divergence_alarms"] = serve.alarms.size();
   json["interrupted"] = serve.interrupted;
+  json["error"] = error_json(report.error);
   return json;
 }
 
@@ -130,7 +143,7 @@ std::string to_table(const LaunchOptions& options, const LaunchReport& report) {
   const ServeResult& serve = report.serve;
   const auto percent = [&serve](double seconds) { return serve.seconds > 0 ? 100.0 * seconds / serve.seconds : 0.0; };
   std::string text = rank_table(report);
-  text += fmt::format("\nagreed num_blocks  {} of {} tokens, for {} ranks over {}\n", thousands(report.num_blocks),
+  text += fmt::format("\nagreed num_blocks  {} of {} tokens, for {} ranks over {}\n", thousands(report.num_blocks()),
                       options.block_size, report.world_size, report.transport);
   text += fmt::format("requests           {} of {} finished, {} refused, {} preemptions, {} scheduler threads\n",
                       thousands(serve.counters.finished), thousands(report.num_requests), serve.refusals.size(),
@@ -151,11 +164,14 @@ std::string to_table(const LaunchOptions& options, const LaunchReport& report) {
   text += fmt::format("output digest      {}\n", serve.output_digest);
   text +=
       fmt::format("block tables       {} divergence checks, {} alarms\n", serve.divergence_checks, serve.alarms.size());
+  if (report.agreements.size() > 1) text += agreements_line(report.agreements);
   if (serve.interrupted) text += "interrupted: the result is partial\n";
+  if (report.error) text += "FAILED, the result is partial: " + report.error->message + "\n";
   return text + verify_line(report);
 }
 
 int exit_status_of(const LaunchReport& report) {
+  if (report.error) return tools::exit_status_of(report.error->code);
   if (report.serve.interrupted) return tools::kExitInterrupted;
   if (!report.serve.alarms.empty() || (report.verify && !report.verify->passed())) return tools::kExitCheckFailed;
   return report.serve.refusals.empty() ? tools::kExitOk : tools::kExitBadInput;

@@ -13,7 +13,7 @@ std::size_t lane_of(const WorkItem& item, std::size_t lanes) {
 }
 
 template <class T>
-void move_to(std::vector<T>& from, std::vector<T>& to) {
+void append_to(std::vector<T>& from, std::vector<T>& to) {
   std::move(from.begin(), from.end(), std::back_inserter(to));
   from.clear();
 }
@@ -23,7 +23,7 @@ void move_to(std::vector<T>& from, std::vector<T>& to) {
 ContinuousScheduler::ContinuousScheduler(KVCacheManager& manager, const TokenSource& source,
                                          std::shared_ptr<const RequestHashing> hashing,
                                          const std::vector<WorkItem>& items, const SchedulerOptions& options)
-    : manager_(manager),
+    : manager_(&manager),
       options_(options),
       board_(static_cast<std::size_t>(options.num_threads)),
       lane_status_(static_cast<std::size_t>(options.num_threads)),
@@ -40,7 +40,7 @@ Result<StepBatch> ContinuousScheduler::next_step() {
   team_.run([this](std::size_t i) { lane_status_[i] = lanes_[i].commit(); });
   if (Status status = first_error(); !status.ok()) return status.error();
   give_back_copies();
-  manager_.new_step_starts();
+  manager_->new_step_starts();
   const Admission admission = board_.take_shortage() ? Admission::closed : Admission::open;
   if (Status status = run_lanes(admission); !status.ok()) return status.error();
   while (batch_is_empty() && !all_idle()) {
@@ -50,6 +50,16 @@ Result<StepBatch> ContinuousScheduler::next_step() {
     if (batch_is_empty() && !all_idle()) refuse_stuck();
   }
   return merge();
+}
+
+Status ContinuousScheduler::move_to(KVCacheManager& manager) {
+  team_.run([this](std::size_t i) { lane_status_[i] = lanes_[i].commit(); });
+  if (Status status = first_error(); !status.ok()) return status;
+  give_back_copies();
+  for (Lane& lane : lanes_) lane.move_to(manager);
+  (void)board_.take_shortage();
+  manager_ = &manager;
+  return {};
 }
 
 Status ContinuousScheduler::run_lanes(Admission admission) {
@@ -112,12 +122,12 @@ StepBatch ContinuousScheduler::merge() {
   StepBatch batch;
   for (Lane& lane : lanes_) {
     batch.sequences.insert(batch.sequences.end(), lane.batch().begin(), lane.batch().end());
-    move_to(lane.removed(), batch.removed);
-    move_to(lane.finished(), batch.finished);
-    move_to(lane.refused(), refusals_);
+    append_to(lane.removed(), batch.removed);
+    append_to(lane.finished(), batch.finished);
+    append_to(lane.refused(), refusals_);
   }
-  (void)manager_.take_events();
-  copies_ = manager_.take_block_copies();
+  (void)manager_->take_events();
+  copies_ = manager_->take_block_copies();
   batch.copies = copies_;
   return batch;
 }
@@ -126,7 +136,7 @@ StepBatch ContinuousScheduler::merge() {
 void ContinuousScheduler::give_back_copies() {
   for (const BlockCopy& copy : copies_) {
     const std::array<BlockId, 2> blocks{copy.source, copy.target};
-    manager_.pool().free_blocks(blocks);
+    manager_->pool().free_blocks(blocks);
   }
   copies_.clear();
 }

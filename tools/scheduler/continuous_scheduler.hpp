@@ -44,6 +44,12 @@ class ContinuousScheduler {
   /// Errors: what the manager answers to a wrong call.
   [[nodiscard]] Result<StepBatch> next_step();
 
+  /// Goes on with another cache, at a step boundary: takes the last step's results, preempts every running request
+  /// and lets go of the former manager, whose blocks are all free afterwards. Requests are admitted again from their
+  /// first token; those that do not fit any more are refused. `manager` has the same groups and must outlive the
+  /// scheduler.
+  [[nodiscard]] Status move_to(KVCacheManager& manager);
+
   /// Requests that cannot run, with their numbers, in order of their index.
   [[nodiscard]] std::vector<Refusal> refusals() const;
   [[nodiscard]] LaneCounters counters() const;
@@ -59,7 +65,7 @@ class ContinuousScheduler {
   [[nodiscard]] StepBatch merge();
   void give_back_copies();
 
-  KVCacheManager& manager_;
+  KVCacheManager* manager_;
   SchedulerOptions options_;
   LaneBoard board_;
   std::vector<Lane> lanes_;

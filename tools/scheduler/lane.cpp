@@ -18,12 +18,12 @@ struct Lane::Live {
 
 Lane::Lane(std::size_t id, KVCacheManager& manager, LaneBoard& board, const TokenSource& source,
            std::shared_ptr<const RequestHashing> hashing, const LaneOptions& options)
-    : id_(id), manager_(manager), board_(board), source_(source), hashing_(std::move(hashing)), options_(options) {}
+    : id_(id), manager_(&manager), board_(board), source_(source), hashing_(std::move(hashing)), options_(options) {}
 
 Lane::Lane(Lane&&) noexcept = default;
 
 Lane::~Lane() {
-  for (const auto& live : running_) manager_.free(*live->sequence);
+  for (const auto& live : running_) manager_->free(*live->sequence);
 }
 
 void Lane::add(const WorkItem& item) {
@@ -117,7 +117,7 @@ Result<Lane::Progress> Lane::extend(std::size_t position, std::int64_t tokens) {
   while (true) {
     AllocateSlots arguments;
     arguments.num_new_tokens = tokens;
-    const auto allocated = manager_.allocate_slots(*live.request, *live.sequence, arguments);
+    const auto allocated = manager_->allocate_slots(*live.request, *live.sequence, arguments);
     if (!allocated.ok()) return allocated.error();
     if (allocated->outcome == AllocateOutcome::allocated) {
       put_into_batch(live, tokens);
@@ -169,7 +169,7 @@ Status Lane::admit_waiting(std::int64_t& budget) {
 
 Result<Lane::Progress> Lane::start(std::int64_t budget) {
   Live& live = *waiting_.front();
-  if (const std::int64_t needed = blocks_needed(live.item); needed > manager_.pool().num_blocks() - 1) {
+  if (const std::int64_t needed = blocks_needed(live.item); needed > manager_->pool().num_blocks() - 1) {
     refuse(live.item, needed);
     waiting_.pop_front();
     return Progress::gone;
@@ -177,7 +177,7 @@ Result<Lane::Progress> Lane::start(std::int64_t budget) {
   if (Status status = prepare(live); !status.ok()) return status.error();
   Request& request = *live.request;
   while (true) {
-    const PrefixHit hit = manager_.get_computed_blocks(request);
+    const PrefixHit hit = manager_->get_computed_blocks(request);
     request.shared_prefix_boundary = hit.shared_prefix_boundary;
     AllocateSlots arguments;
     arguments.num_new_tokens = std::min(request.num_tokens() - hit.num_computed_tokens, budget);
@@ -185,14 +185,14 @@ Result<Lane::Progress> Lane::start(std::int64_t budget) {
     arguments.new_computed_blocks = &hit.blocks;
     arguments.full_sequence_must_fit = true;
     arguments.has_scheduled_reqs = !running_.empty();
-    const auto allocated = manager_.allocate_slots(request, *live.sequence, arguments);
+    const auto allocated = manager_->allocate_slots(request, *live.sequence, arguments);
     if (!allocated.ok()) return allocated.error();
     if (allocated->outcome == AllocateOutcome::prefix_lost) {
       ++counters_.lost_prefixes;
       continue;
     }
     if (allocated->outcome == AllocateOutcome::no_capacity) return Progress::no_room;
-    manager_.record_prefix_cache_stats(request, hit.num_computed_tokens);
+    manager_->record_prefix_cache_stats(request, hit.num_computed_tokens);
     if (request.num_preemptions == 0) {
       counters_.prompt_tokens += request.num_prompt_tokens();
       counters_.hit_tokens += hit.num_computed_tokens;
@@ -212,6 +212,7 @@ Result<Lane::Progress> Lane::start(std::int64_t budget) {
 }
 
 Status Lane::prepare(Live& live) const {
+  if (!live.sequence) live.sequence.emplace(manager_->make_sequence());
   if (live.request) return {};
   RequestOptions options;
   options.id = std::to_string(live.item.index);
@@ -219,7 +220,6 @@ Status Lane::prepare(Live& live) const {
   auto request = Request::create(std::move(options), hashing_);
   if (!request.ok()) return request.error();
   live.request.emplace(*std::move(request));
-  live.sequence.emplace(manager_.make_sequence());
   return {};
 }
 
@@ -234,9 +234,9 @@ void Lane::put_into_batch(Live& live, std::int64_t tokens) {
   request.num_in_flight_tokens = tokens;
   sequence.produces_output =
       request.num_computed_tokens == request.num_tokens() && live.outputs < live.item.output_tokens;
-  const std::size_t groups = manager_.config().groups.size();
+  const std::size_t groups = manager_->config().groups.size();
   for (std::size_t group = 0; group < groups; ++group) {
-    sequence.tables.push_back(manager_.block_table(*live.sequence, GroupId{static_cast<std::uint32_t>(group)}));
+    sequence.tables.push_back(manager_->block_table(*live.sequence, GroupId{static_cast<std::uint32_t>(group)}));
   }
   live.scheduled = tokens;
   counters_.computed_tokens += tokens;
@@ -260,8 +260,16 @@ void Lane::preempt(std::size_t position) {
   waiting_.insert(place, std::move(live));
 }
 
+void Lane::move_to(KVCacheManager& manager) {
+  while (!running_.empty()) preempt(running_.size() - 1);
+  for (const auto& live : waiting_) live->sequence.reset();
+  manager_ = &manager;
+  board_.show_blocked(id_, LaneBoard::kNone);
+  show();
+}
+
 void Lane::give_back(Live& live) {
-  manager_.free(*live.sequence);
+  manager_->free(*live.sequence);
   removed_.push_back(live.item.index);
 }
 
@@ -283,7 +291,7 @@ void Lane::refuse(const WorkItem& item, std::int64_t needed) {
   Refusal refusal;
   refusal.item = item;
   refusal.blocks_needed = needed;
-  refusal.blocks_usable = std::int64_t{manager_.pool().num_blocks()} - 1;
+  refusal.blocks_usable = std::int64_t{manager_->pool().num_blocks()} - 1;
   refusal.reason = fmt::format("request {} ({} prompt and {} output tokens) needs {} blocks, the pool has {}",
                                item.index, item.prompt_tokens, item.output_tokens, needed, refusal.blocks_usable);
   refused_.push_back(std::move(refusal));
@@ -299,7 +307,7 @@ void Lane::show() {
 std::int64_t Lane::blocks_needed(const WorkItem& item) const {
   const std::int64_t tokens = item.prompt_tokens + std::max<std::int64_t>(item.output_tokens - 1, 0);
   std::int64_t blocks = 0;
-  for (const KVCacheGroup& group : manager_.config().groups) {
+  for (const KVCacheGroup& group : manager_->config().groups) {
     if (!std::holds_alternative<FullAttentionSpec>(group.spec)) continue;
     const std::int64_t size = block_size(group.spec);
     blocks += (tokens + size - 1) / size;

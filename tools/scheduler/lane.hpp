@@ -57,6 +57,9 @@ class Lane {
   /// Fills the next step with at most `token_budget` tokens, oldest requests first.
   [[nodiscard]] Status schedule(std::int64_t token_budget, bool admit);
 
+  /// Preempts everything and works with `manager` from then on. Precondition: commit() has taken the last results.
+  void move_to(KVCacheManager& manager);
+
   /// Gives the oldest running or waiting request up: it is alone and does not fit. Precondition: there is one.
   void refuse_running();
   void refuse_waiting();
@@ -94,7 +97,7 @@ class Lane {
   [[nodiscard]] std::int64_t blocks_needed(const WorkItem& item) const;
 
   std::size_t id_;
-  KVCacheManager& manager_;
+  KVCacheManager* manager_;
   LaneBoard& board_;
   const TokenSource& source_;
   std::shared_ptr<const RequestHashing> hashing_;

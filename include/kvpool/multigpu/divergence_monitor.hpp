@@ -61,7 +61,16 @@ class DivergenceMonitor {
   /// the other ranks up to the timeout). `want_agreement` is remembered until the next comparison.
   [[nodiscard]] Result<StepOutcome> end_step(bool want_agreement = false);
 
+  /// Whether the next end_step() compares: the moment to find out what to ask for. Equal on all ranks.
+  [[nodiscard]] bool next_step_compares() const noexcept { return steps_ + 1 >= options_.interval_steps; }
+
+  /// Compares what was recorded since the last comparison, however few steps that were: a run that ends between two
+  /// comparisons is not left unchecked. Called by all ranks at the same point; without a step since the last
+  /// comparison it sends nothing.
+  [[nodiscard]] Result<StepOutcome> compare_now();
+
  private:
+  Result<StepOutcome> compare();
   Result<DivergenceAlarm> locate(const std::vector<std::uint64_t>& digests);
 
   Communicator& communicator_;

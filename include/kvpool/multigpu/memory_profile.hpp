@@ -98,6 +98,12 @@ struct LedgerLine {
 [[nodiscard]] Status verify_beside_pool(MemoryProbe& probe, ProfiledWorkload& workload, const MemoryProfile& profile,
                                         std::int64_t kv_bytes);
 
+/// What determine_available_memory would find now, while a pool exists of which `resident_pool_bytes` take physical
+/// memory: those can be had again when the pool is re-created. For a new agreement at a step boundary. `profile` and
+/// `request` are those of the first measurement; unknown free memory changes nothing. Never negative.
+[[nodiscard]] std::int64_t available_beside_pool(MemoryProbe& probe, const MemoryProfile& profile,
+                                                 const ProfileRequest& request, std::int64_t resident_pool_bytes);
+
 /// Size of the pool as asked for and as measured.
 struct PoolSizeRequest {
   std::optional<std::int64_t> num_blocks;  ///< wins over bytes

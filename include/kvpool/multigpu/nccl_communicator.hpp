@@ -21,10 +21,6 @@ struct DevicePlace {
 /// newer versions may hang instead. `invalid_config`, `rank` is the second of the first pair.
 [[nodiscard]] Status check_devices_differ(std::span<const DevicePlace> places);
 
-/// Hands rank 0's bytes to all ranks through a file on shared storage, for worlds without MPI: rank 0 writes and
-/// renames, the others poll. The path must be new for every start. `deadline_exceeded` when nothing comes.
-[[nodiscard]] Status share_through_file(const std::string& path, Bytes& bytes, int rank, Timeout timeout);
-
 /// Sets up NCCL for the ranks of `control` (threads or MPI), which must outlive the result and carries the unique
 /// id, agreements, and the search for the rank at fault. Checks before NCCL is called: a driver and the device on
 /// every rank, NCCL 2.18 or newer at run time, no GPU twice. All ranks return the same error.

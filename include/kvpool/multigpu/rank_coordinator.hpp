@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,12 +32,21 @@ struct AgreementOptions {
   std::vector<std::int64_t> min_blocks;
 };
 
+/// Which part of the model a rank of a pipeline holds.
+struct PipelineStage {
+  int index = 0;
+  std::vector<std::string> layers;        ///< of this rank; ranks of one stage hold the same ones
+  std::vector<std::string> model_layers;  ///< of all stages together, the same on every rank
+};
+
 /// What one rank brings to the agreement.
 struct RankView {
   Status profiling;                  ///< of this rank's memory profiling; its message reaches every rank
   Status local_part;                 ///< of check_local_part()
   std::vector<LayoutLine> layout;    ///< canonical_layout() of the merged groups of all ranks
   std::vector<std::int64_t> limits;  ///< blocks this rank can hold, per pool; 0 or less: none
+  /// In a pipeline: the stages of all ranks must cover the model's layers exactly, each in one stage.
+  std::optional<PipelineStage> stage = std::nullopt;
 };
 
 /// The KV tensors of one rank, as the coordinator drives them. Called by the thread that called agree().
@@ -79,9 +89,9 @@ class RankCoordinator {
   /// Steps 1 to 3. On success `storage` holds the agreed pools; on failure it has been released.
   /// An exception from `storage` counts as that rank's failure. At a step boundary of a running system the
   /// same call is the re-agreement: allocate() then resizes.
-  /// Errors, equal on every rank: rank_failed (profiling or local part), layout_mismatch,
-  /// out_of_memory (a rank holds too little, the override does not fit, no round succeeded), bad_input
-  /// (what a rank sent cannot be read), and those of Communicator.
+  /// Errors, equal on every rank: rank_failed (profiling or local part), layout_mismatch (layouts differ, or the
+  /// pipeline's stages leave out or repeat a layer), out_of_memory (a rank holds too little, the override does not fit,
+  /// no round succeeded), bad_input (what a rank sent cannot be read), and those of Communicator.
   [[nodiscard]] Result<Agreement> agree(const RankView& view, KVStorage& storage);
 
  private:

@@ -44,6 +44,17 @@ Status check_memory(const LaunchOptions& options, const ModelConfig& model, int 
                       *options.memory, options.block_size, block, 2 * block)};
 }
 
+/// The device kernels have no cache of float32.
+Status choose_cache_type(const LaunchOptions& options, ModelConfig& model) {
+  if (!options.wants_device() || model.kv_dtype != DType::float32) return {};
+  if (options.model.empty()) {
+    model.kv_dtype = DType::bfloat16;
+    return {};
+  }
+  return {ErrorCode::invalid_config,
+          options.model + ": the CUDA backend keeps no K and V of float32; torch_dtype must be bfloat16"};
+}
+
 Bytes encode(const Result<Job>& job) {
   ByteWriter out;
   out.put(static_cast<std::uint8_t>(job.ok() ? 1 : 0));
@@ -109,6 +120,7 @@ Result<Job> read_job(const LaunchOptions& options, int world_size) {
     if (!model.ok()) return model.error();
     job.model = *std::move(model);
   }
+  if (Status status = choose_cache_type(options, job.model); !status.ok()) return status.error();
   const auto slice = head_slice_of(job.model.num_query_heads, job.model.num_kv_heads, 0, world_size);
   if (!slice.ok()) return slice.error();
   if (Status status = check_memory(options, job.model, world_size); !status.ok()) return status.error();

@@ -47,62 +47,128 @@ Result<Core> make_core(const LaunchOptions& options, const KVCacheConfig& config
   return core;
 }
 
+/// The loop of rank 0; members in the order in which they come to be.
+class Driver {
+ public:
+  Driver(const LaunchOptions& options, PoolKeeper& pool, const Workload& workload, RankStep& step,
+         Communicator& communicator, OutputLog& log, const ServeHooks& hooks, ServeResult& result)
+      : options_(options),
+        pool_(pool),
+        workload_(workload),
+        step_(step),
+        communicator_(communicator),
+        log_(log),
+        hooks_(hooks),
+        result_(result) {}
+
+  [[nodiscard]] Status run() {
+    auto core = make_core(options_, pool_.config(), workload_);
+    if (!core.ok()) return core.status();
+    core_ = *std::move(core);
+    scheduler::SchedulerOptions scheduler_options;
+    scheduler_options.num_threads = options_.schedulers;
+    scheduler_options.token_budget = options_.step_tokens;
+    scheduler_options.max_running = options_.max_running;
+    scheduler::ContinuousScheduler scheduler(*core_.manager, workload_, core_.hashing, workload_.items(),
+                                             scheduler_options);
+    StepBuilder builder(core_.block_sizes);
+    hooks_.started(static_cast<std::int64_t>(workload_.items().size()));
+    const auto start = Clock::now();
+    Status status;
+    bool more = true;
+    while (status.ok() && more) status = one_step(scheduler, builder, more);
+    if (status.ok()) status = compare_tables();
+    result_.seconds = seconds_since(start);
+    summarise(scheduler);
+    return status;
+  }
+
+ private:
+  /// `more` becomes false when there is nothing left to do.
+  [[nodiscard]] Status one_step(scheduler::ContinuousScheduler& scheduler, StepBuilder& builder, bool& more) {
+    const auto schedule_start = Clock::now();
+    result_.interrupted = hooks_.interrupted();
+    more = !result_.interrupted;
+    if (!more) return {};
+    auto batch = scheduler.next_step();
+    if (!batch.ok()) return batch.status();
+    for (const std::int64_t request : batch->finished) log_.finish(request);
+    hooks_.requests_finished(static_cast<std::int64_t>(batch->finished.size()));
+    more = !batch->sequences.empty();
+    if (!more) return {};
+    const StepMessage message = builder.build(*batch, static_cast<std::uint64_t>(result_.steps));
+    result_.schedule_seconds += seconds_since(schedule_start);
+    const auto broadcast_start = Clock::now();
+    Bytes bytes = encode(message);
+    if (Status status = communicator_.broadcast(bytes, 0, options_.timeout()); !status.ok()) return status;
+    broadcast_seconds_ += seconds_since(broadcast_start);
+    if (Status status = step_.run(message, outputs_); !status.ok()) return status;
+    log_.add(message, outputs_);
+    ++result_.steps;
+    return step_.agreement_wishes().empty() ? Status{} : agree_again(scheduler);
+  }
+
+  /// A pool of another size starts empty: what runs is preempted and admitted again.
+  [[nodiscard]] Status agree_again(scheduler::ContinuousScheduler& scheduler) {
+    const auto changed = pool_.agree_again();
+    if (!changed.ok()) return changed.status();
+    if (!*changed) return {};
+    auto core = make_core(options_, pool_.config(), workload_);
+    if (!core.ok()) return core.status();
+    if (Status status = scheduler.move_to(*core->manager); !status.ok()) return status;
+    evictions_before_ += core_.manager->pool().stats().evicted_blocks;
+    core_ = *std::move(core);
+    step_.pool_changed(pool_.config().num_blocks);
+    return {};
+  }
+
+  /// What the last steps changed, which the regular comparison has not seen.
+  [[nodiscard]] Status compare_tables() {
+    if (Status status = tell(StepKind::compare, communicator_, options_.timeout()); !status.ok()) return status;
+    return step_.compare_tables();
+  }
+
+  void summarise(const scheduler::ContinuousScheduler& scheduler) {
+    result_.attention_seconds = step_.times().attention;
+    result_.projection_seconds = step_.times().projection;
+    result_.communication_seconds = broadcast_seconds_ + step_.times().communication + step_.gather_seconds();
+    result_.counters = scheduler.counters();
+    result_.refusals = scheduler.refusals();
+    result_.evictions = evictions_before_ + core_.manager->pool().stats().evicted_blocks;
+    result_.output_digest = log_.digest();
+    result_.divergence_checks = step_.divergence_checks();
+    result_.alarms = step_.alarms();
+  }
+
+  const LaunchOptions& options_;
+  PoolKeeper& pool_;
+  const Workload& workload_;
+  RankStep& step_;
+  Communicator& communicator_;
+  OutputLog& log_;
+  const ServeHooks& hooks_;
+  ServeResult& result_;
+  Core core_;
+  GatheredOutputs outputs_;
+  double broadcast_seconds_ = 0;
+  std::uint64_t evictions_before_ = 0;
+};
+
 }  // namespace
 
-Status tell(const StepMessage& message, Communicator& communicator, Timeout deadline) {
+Status tell(StepKind kind, Communicator& communicator, Timeout deadline) {
+  StepMessage message;
+  message.kind = kind;
   Bytes bytes = encode(message);
   return communicator.broadcast(bytes, 0, deadline);
 }
 
-Result<ServeResult> serve_as_driver(const LaunchOptions& options, const KVCacheConfig& config, const Workload& workload,
-                                    RankStep& step, Communicator& communicator, OutputLog& log,
-                                    const ServeHooks& hooks) {
-  auto core = make_core(options, config, workload);
-  if (!core.ok()) return core.error();
-  scheduler::SchedulerOptions scheduler_options;
-  scheduler_options.num_threads = options.schedulers;
-  scheduler_options.token_budget = options.step_tokens;
-  scheduler_options.max_running = options.max_running;
-  scheduler::ContinuousScheduler scheduler(*core->manager, workload, core->hashing, workload.items(),
-                                           scheduler_options);
-  StepBuilder builder(core->block_sizes);
-  ServeResult result;
-  GatheredOutputs outputs;
-  double broadcast_seconds = 0;
-  hooks.started(static_cast<std::int64_t>(workload.items().size()));
-  const auto start = Clock::now();
-  while (true) {
-    const auto schedule_start = Clock::now();
-    result.interrupted = hooks.interrupted();
-    if (result.interrupted) break;
-    auto batch = scheduler.next_step();
-    if (!batch.ok()) return batch.error();
-    for (const std::int64_t request : batch->finished) log.finish(request);
-    hooks.requests_finished(static_cast<std::int64_t>(batch->finished.size()));
-    if (batch->sequences.empty()) break;
-    const StepMessage message = builder.build(*batch, static_cast<std::uint64_t>(result.steps));
-    result.schedule_seconds += seconds_since(schedule_start);
-    const auto broadcast_start = Clock::now();
-    if (Status status = tell(message, communicator, options.timeout()); !status.ok()) return status.error();
-    broadcast_seconds += seconds_since(broadcast_start);
-    if (Status status = step.run(message, outputs); !status.ok()) return status.error();
-    log.add(message, outputs);
-    ++result.steps;
-  }
-  result.seconds = seconds_since(start);
-  result.attention_seconds = step.times().attention;
-  result.projection_seconds = step.times().projection;
-  result.communication_seconds = broadcast_seconds + step.times().communication + step.gather_seconds();
-  result.counters = scheduler.counters();
-  result.refusals = scheduler.refusals();
-  result.evictions = core->manager->pool().stats().evicted_blocks;
-  result.output_digest = log.digest();
-  result.divergence_checks = step.divergence_checks();
-  result.alarms = step.alarms();
-  return result;
+Status serve_as_driver(const LaunchOptions& options, PoolKeeper& pool, const Workload& workload, RankStep& step,
+                       Communicator& communicator, OutputLog& log, const ServeHooks& hooks, ServeResult& result) {
+  return Driver(options, pool, workload, step, communicator, log, hooks, result).run();
 }
 
-Status serve_as_follower(RankStep& step, Communicator& communicator, Timeout deadline) {
+Status serve_as_follower(RankStep& step, PoolKeeper& pool, Communicator& communicator, Timeout deadline) {
   GatheredOutputs unused;
   Bytes bytes;
   while (true) {
@@ -111,7 +177,15 @@ Status serve_as_follower(RankStep& step, Communicator& communicator, Timeout dea
     if (!message.ok()) return {message.error().code, message.error().message, 0};
     if (message->kind == StepKind::finish) return {};
     if (message->kind == StepKind::hold) continue;
+    if (message->kind == StepKind::compare) {
+      if (Status status = step.compare_tables(); !status.ok()) return status;
+      continue;
+    }
     if (Status status = step.run(*message, unused); !status.ok()) return status;
+    if (step.agreement_wishes().empty()) continue;
+    const auto changed = pool.agree_again();
+    if (!changed.ok()) return changed.status();
+    if (*changed) step.pool_changed(pool.config().num_blocks);
   }
 }
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "kvpool/config/kv_cache_config.hpp"
 #include "kvpool/foundation/error.hpp"
 #include "kvpool/multigpu/communicator.hpp"
 #include "tools/launch/driver/output_log.hpp"
 #include "tools/launch/driver/workload.hpp"
 #include "tools/launch/launch_options.hpp"
+#include "tools/launch/rank/rank_pool.hpp"
 #include "tools/launch/rank/rank_step.hpp"
 #include "tools/scheduler/lane.hpp"
 
@@ -40,16 +40,17 @@ struct ServeHooks {
   std::function<void(std::int64_t)> requests_finished;  ///< how many since the last call
 };
 
-/// Sends a message to all ranks; rank 0 only.
-[[nodiscard]] Status tell(const StepMessage& message, Communicator& communicator, Timeout deadline);
+/// Sends a message of a kind that carries nothing else to all ranks; rank 0 only.
+[[nodiscard]] Status tell(StepKind kind, Communicator& communicator, Timeout deadline);
 
 /// Rank 0: runs until all requests are done or an interruption; the followers then still wait for StepKind::finish.
-/// Errors: those of manager, kernels and communicator; the caller aborts the communicator.
-[[nodiscard]] Result<ServeResult> serve_as_driver(const LaunchOptions& options, const KVCacheConfig& config,
-                                                  const Workload& workload, RankStep& step, Communicator& communicator,
-                                                  OutputLog& log, const ServeHooks& hooks);
+/// `result` says how far it came, also when it ends with an error: those of manager, kernels, agreement and
+/// communicator; the caller aborts the communicator.
+[[nodiscard]] Status serve_as_driver(const LaunchOptions& options, PoolKeeper& pool, const Workload& workload,
+                                     RankStep& step, Communicator& communicator, OutputLog& log,
+                                     const ServeHooks& hooks, ServeResult& result);
 
 /// Every other rank: until rank 0 says that it is over.
-[[nodiscard]] Status serve_as_follower(RankStep& step, Communicator& communicator, Timeout deadline);
+[[nodiscard]] Status serve_as_follower(RankStep& step, PoolKeeper& pool, Communicator& communicator, Timeout deadline);
 
 }  // namespace kvpool::launch

@@ -74,12 +74,13 @@ std::vector<NamedLayer> layer_specs(const ModelConfig& model, const HeadSlice& s
   return specs;
 }
 
-Result<KvStorage> KvStorage::allocate(const ModelConfig& model, const HeadSlice& slice, const KVCacheConfig& config) {
+Result<KvStorage> KvStorage::allocate(const ModelConfig& model, const HeadSlice& slice, const KVCacheConfig& config,
+                                      ComputeDevice& device) {
   KvStorage storage;
   storage.num_blocks_ = config.num_blocks;
   for (const KVCacheGroup& group : config.groups) storage.block_sizes_.push_back(block_size(group.spec));
   for (const KVCacheTensor& tensor : config.tensors) {
-    auto memory = kernels::HostMemory::allocate(static_cast<std::size_t>(tensor.size_bytes));
+    auto memory = device.allocate_pool(static_cast<std::size_t>(tensor.size_bytes));
     if (!memory.ok()) return memory.error();
     storage.memory_.push_back(*std::move(memory));
   }
@@ -106,7 +107,13 @@ Result<KvStorage> KvStorage::allocate(const ModelConfig& model, const HeadSlice&
 
 std::int64_t KvStorage::size_bytes() const noexcept {
   std::int64_t bytes = 0;
-  for (const kernels::HostMemory& memory : memory_) bytes += static_cast<std::int64_t>(memory.size());
+  for (const DeviceMemory& memory : memory_) bytes += static_cast<std::int64_t>(memory.size());
+  return bytes;
+}
+
+std::int64_t KvStorage::resident_bytes(const ComputeDevice& device) const {
+  std::int64_t bytes = 0;
+  for (const DeviceMemory& memory : memory_) bytes += static_cast<std::int64_t>(device.resident_bytes(memory));
   return bytes;
 }
 

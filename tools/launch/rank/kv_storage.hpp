@@ -8,10 +8,10 @@
 #include "kvpool/config/kv_cache_config.hpp"
 #include "kvpool/config/kv_cache_groups.hpp"
 #include "kvpool/foundation/error.hpp"
-#include "kvpool/kernels/host_memory.hpp"
 #include "kvpool/kernels/paged_kv_view.hpp"
 #include "tools/launch/model/head_slice.hpp"
 #include "tools/launch/model/model_config.hpp"
+#include "tools/launch/rank/compute_device.hpp"
 
 namespace kvpool::launch {
 
@@ -21,10 +21,10 @@ namespace kvpool::launch {
 
 class KvStorage {
  public:
-  /// Allocates every tensor. Errors: out_of_memory with the bytes; invalid_config when a layer of the model has no
-  /// group, no tensor, or a tensor that is too small.
+  /// Allocates every tensor on `device`. Errors: out_of_memory with the bytes; invalid_config when a layer of the model
+  /// has no group, no tensor, or a tensor that is too small.
   [[nodiscard]] static Result<KvStorage> allocate(const ModelConfig& model, const HeadSlice& slice,
-                                                  const KVCacheConfig& config);
+                                                  const KVCacheConfig& config, ComputeDevice& device);
 
   /// Cache of a layer: pages [K of all heads][V of all heads], each [head][token][element].
   [[nodiscard]] const kernels::PagedKvView& view(std::int64_t layer) const {
@@ -36,10 +36,12 @@ class KvStorage {
   [[nodiscard]] const std::vector<std::int64_t>& block_sizes() const noexcept { return block_sizes_; }
   [[nodiscard]] std::int64_t num_blocks() const noexcept { return num_blocks_; }
   [[nodiscard]] std::int64_t size_bytes() const noexcept;
+  /// Of these, what takes physical memory now. `device` is the one of allocate(). O(pages).
+  [[nodiscard]] std::int64_t resident_bytes(const ComputeDevice& device) const;
 
  private:
   KvStorage() = default;
-  std::vector<kernels::HostMemory> memory_;
+  std::vector<DeviceMemory> memory_;
   std::vector<kernels::PagedKvView> views_;
   std::vector<std::size_t> groups_;
   std::vector<std::int64_t> block_sizes_;  ///< per group

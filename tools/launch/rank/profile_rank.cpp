@@ -13,16 +13,19 @@ RankProfile::RankProfile(const ModelConfig& model, const HeadSlice& slice, const
                          const ExecutorOptions& executor, Communicator& communicator)
     : config_(model), slice_(slice), options_(options), executor_(executor), communicator_(communicator) {
   executor_.counter = &counter_;
-  HostProbeOptions probe;
-  probe.ranks_on_host = options.ranks_on_host;
-  probe.allocator = &counter_;
-  probe_ = make_host_memory_probe(probe);
 }
 
 RankProfile::~RankProfile() = default;
 
 Result<RankMemory> RankProfile::measure() {
-  ProfileRequest request;
+  if (options_.make_probe) {
+    probe_ = options_.make_probe(counter_);
+  } else {
+    auto probe = executor_.device->make_probe(counter_, options_.ranks_on_host);
+    if (!probe.ok()) return probe.error();
+    probe_ = *std::move(probe);
+  }
+  ProfileRequest& request = request_;
   request.utilization = options_.utilization;
   request.explicit_kv_bytes = options_.explicit_bytes;
   // Everybody on a host allocates and frees all the time; own use is counted to the byte, so only a movement of
@@ -39,8 +42,12 @@ Result<RankMemory> RankProfile::measure() {
   memory.non_pool = profile_->non_pool_bytes;
   memory.available = profile_->available_bytes;
   memory.backend = std::string(kernels::to_string(executor_.exec.backend));
-  memory.device = probe_->device_name() + " " + std::string(kernels::to_string(kernels::best_tier()));
+  memory.device = probe_->device_name() + " " + executor_.device->variant();
   return memory;
+}
+
+std::int64_t RankProfile::available_now(std::int64_t resident_bytes) {
+  return available_beside_pool(*probe_, *profile_, request_, resident_bytes);
 }
 
 Status RankProfile::verify_beside(std::int64_t kv_bytes) {
@@ -48,10 +55,10 @@ Status RankProfile::verify_beside(std::int64_t kv_bytes) {
 }
 
 Status RankProfile::warm_up() {
+  warmed_up_ = true;
   std::array<float, 16> values{};
-  if (Status status = communicator_.all_reduce_sum(values, SumOrder::fixed_tree, executor_.deadline); !status.ok()) {
-    return status;
-  }
+  Status status = sum_over_ranks(values, communicator_, *executor_.device, sum_stage_, executor_.deadline);
+  if (!status.ok()) return status;
   return communicator_.barrier(executor_.deadline);
 }
 

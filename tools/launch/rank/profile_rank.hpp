@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -20,6 +21,8 @@ struct ProfileOptions {
   std::int64_t block_size = 16;
   std::int64_t max_step_tokens = 512;  ///< rows of the largest step
   int ranks_on_host = 1;
+  /// Where memory figures come from; empty: the device's own probe.
+  std::function<std::unique_ptr<MemoryProbe>(CountingAllocator&)> make_probe;
 };
 
 /// Model and memory of one rank. Not thread-safe; references must outlive it.
@@ -33,12 +36,21 @@ class RankProfile final : public ProfiledWorkload {
   /// Errors: those of determine_available_memory and of the communicator.
   [[nodiscard]] Result<RankMemory> measure();
 
+  /// Bytes for the KV pool as of now, while one exists that takes `resident_bytes`. After measure().
+  [[nodiscard]] std::int64_t available_now(std::int64_t resident_bytes);
+
+  /// After measure().
+  [[nodiscard]] const MemoryProfile& profile() const { return *profile_; }
+
   /// Repeats the profile run beside an allocated pool.
   [[nodiscard]] Status verify_beside(std::int64_t kv_bytes);
 
   [[nodiscard]] const TinyModel& model() const { return *model_; }
   /// Counts weights and activations.
   [[nodiscard]] CountingAllocator& counter() noexcept { return counter_; }
+
+  /// Whether this rank has taken part in the first collectives: a rank that fails before must do so all the same.
+  [[nodiscard]] bool warmed_up() const noexcept { return warmed_up_; }
 
   [[nodiscard]] Status warm_up() override;
   [[nodiscard]] Status load_weights() override;
@@ -54,6 +66,9 @@ class RankProfile final : public ProfiledWorkload {
   std::unique_ptr<MemoryProbe> probe_;
   std::optional<TinyModel> model_;
   std::optional<MemoryProfile> profile_;
+  ProfileRequest request_;
+  Staging sum_stage_;
+  bool warmed_up_ = false;
 };
 
 }  // namespace kvpool::launch

@@ -41,16 +41,26 @@ Status RankStep::run(const StepMessage& message, GatheredOutputs& gathered) {
   const auto start = std::chrono::steady_clock::now();
   Status status = hand_over(gathered);
   if (status.ok()) {
-    const auto outcome = monitor_.end_step();
-    if (outcome.ok()) {
-      divergence_checks_ += outcome->compared ? 1 : 0;
-      if (outcome->alarm) alarms_.push_back(outcome->alarm->describe());
-    } else {
-      status = outcome.status();
-    }
+    const bool wish = wants_agreement_ && monitor_.next_step_compares() && wants_agreement_();
+    status = note(monitor_.end_step(wish));
+  }
+  if (status.ok()) {
+    ++steps_;
+    tokens_ += message.num_tokens();
   }
   gather_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return status;
+}
+
+Status RankStep::compare_tables() { return note(monitor_.compare_now()); }
+
+Status RankStep::note(const Result<DivergenceMonitor::StepOutcome>& outcome) {
+  wishes_.clear();
+  if (!outcome.ok()) return outcome.status();
+  divergence_checks_ += outcome->compared ? 1 : 0;
+  if (outcome->alarm) alarms_.push_back(outcome->alarm->describe());
+  wishes_ = outcome->wants_agreement;
+  return {};
 }
 
 Status RankStep::hand_over(GatheredOutputs& gathered) {

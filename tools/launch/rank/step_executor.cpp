@@ -23,6 +23,22 @@ class Stopwatch {
 
 }  // namespace
 
+Status sum_over_ranks(std::span<float> values, Communicator& communicator, ComputeDevice& device, Staging& staging,
+                      Timeout deadline) {
+  if (communicator.sum_memory() == MemoryKind::host) {
+    return communicator.all_reduce_sum(values, SumOrder::fixed_tree, deadline);
+  }
+  const std::size_t bytes = values.size_bytes();
+  auto place = device.place_for(staging, values.data(), bytes);
+  if (!place.ok()) return place.status();
+  if (auto uploaded = device.upload(staging, values.data(), bytes); !uploaded.ok()) return uploaded.status();
+  // The communicator has a stream of its own: what it sums must have arrived.
+  if (Status status = device.wait(); !status.ok()) return status;
+  const std::span<float> there(static_cast<float*>(*place), values.size());
+  if (Status status = communicator.all_reduce_sum(there, SumOrder::any, deadline); !status.ok()) return status;
+  return device.download(values.data(), *place, bytes);
+}
+
 StepExecutor::StepExecutor(const TinyModel& model, const KvStorage& storage, Communicator& communicator,
                            const ExecutorOptions& options)
     : model_(model), storage_(storage), communicator_(communicator), options_(options) {
@@ -35,6 +51,7 @@ StepExecutor::StepExecutor(const TinyModel& model, const KvStorage& storage, Com
 Status StepExecutor::execute(const StepMessage& step, const TableMirror& mirror, StepOutputs& outputs) {
   gather_inputs(step);
   gather_tables(step, mirror);
+  if (Status status = upload_tables(); !status.ok()) return status;
   if (Status status = make_plans(); !status.ok()) return status;
   if (Status status = copy_pages(step); !status.ok()) return status;
   const std::int64_t layers = model_.config().num_layers;
@@ -105,6 +122,21 @@ void StepExecutor::gather_tables(const StepMessage& step, const TableMirror& mir
   }
 }
 
+Status StepExecutor::upload_tables() {
+  const Stopwatch watch(times_.attention);
+  for (GroupTables& group : tables_) {
+    const auto entries =
+        options_.device->upload(group.entries_stage, group.entries.data(), group.entries.size() * sizeof(std::int32_t));
+    if (!entries.ok()) return entries.status();
+    const auto slots =
+        options_.device->upload(group.slots_stage, group.slots.data(), group.slots.size() * sizeof(std::int64_t));
+    if (!slots.ok()) return slots.status();
+    group.device_entries = static_cast<const std::int32_t*>(*entries);
+    group.device_slots = static_cast<const std::int64_t*>(*slots);
+  }
+  return {};
+}
+
 Status StepExecutor::make_plans() {
   const Stopwatch watch(times_.attention);
   plans_.clear();
@@ -136,32 +168,11 @@ Status StepExecutor::copy_pages(const StepMessage& step) const {
 }
 
 Status StepExecutor::run_layer(std::int64_t layer) {
-  const std::int64_t head = model_.config().head_size;
-  const std::int64_t stride = model_.qkv_width();
   {
     const Stopwatch watch(times_.projection);
     model_.project_qkv(layer, hidden_.data(), rows_, scratch_.data(), qkv_.data());
   }
-  {
-    const Stopwatch watch(times_.attention);
-    const GroupTables& tables = tables_[storage_.group(layer)];
-    const float* k = qkv_.data() + model_.query_width();
-    const kernels::NewRows rows{{k, DType::float32, stride, head},
-                                {k + model_.kv_width(), DType::float32, stride, head}};
-    const auto ignored = kernels::append(storage_.view(layer), {}, rows, tables.slots.data(), rows_, options_.exec);
-    if (!ignored.ok()) return ignored.error();
-    if (*ignored != 0) {
-      return {ErrorCode::layout_mismatch,
-              fmt::format("{} slots lie outside the {} blocks of this rank", *ignored, storage_.num_blocks())};
-    }
-    kernels::AttentionArgs args;
-    args.kv = storage_.view(layer);
-    args.table = {tables.entries.data(), tables.columns, tables.columns};
-    args.q = {qkv_.data(), DType::float32, stride, head};
-    args.out = kernels::dense_output(attention_.data(), DType::float32, model_.slice().num_query_heads, head);
-    const std::int64_t window = model_.config().sliding_windows[static_cast<std::size_t>(layer)];
-    if (Status status = plans_.at(window).run(args); !status.ok()) return status;
-  }
+  if (Status status = attend(layer); !status.ok()) return status;
   {
     const Stopwatch watch(times_.projection);
     model_.project_output(layer, attention_.data(), rows_, partial_.data());
@@ -169,12 +180,43 @@ Status StepExecutor::run_layer(std::int64_t layer) {
   {
     const Stopwatch watch(times_.communication);
     const auto elements = static_cast<std::size_t>(rows_ * model_.config().hidden_size);
-    Status status = communicator_.all_reduce_sum({partial_.data(), elements}, SumOrder::fixed_tree, options_.deadline);
+    Status status =
+        sum_over_ranks({partial_.data(), elements}, communicator_, *options_.device, sum_stage_, options_.deadline);
     if (!status.ok()) return status;
   }
   const Stopwatch watch(times_.projection);
   model_.add_residual(partial_.data(), rows_, hidden_.data());
   return {};
+}
+
+/// Appends the new keys and values and attends, where the pages are.
+Status StepExecutor::attend(std::int64_t layer) {
+  const Stopwatch watch(times_.attention);
+  const std::int64_t head = model_.config().head_size;
+  const std::int64_t stride = model_.qkv_width();
+  const GroupTables& tables = tables_[storage_.group(layer)];
+  const auto bytes_of = [this](std::int64_t width) { return static_cast<std::size_t>(rows_ * width) * sizeof(float); };
+  const auto qkv = options_.device->upload(qkv_stage_, qkv_.data(), bytes_of(stride));
+  if (!qkv.ok()) return qkv.status();
+  const auto out = options_.device->place_for(attention_stage_, attention_.data(), bytes_of(model_.query_width()));
+  if (!out.ok()) return out.status();
+  const auto* q = static_cast<const float*>(*qkv);
+  const float* k = q + model_.query_width();
+  const kernels::NewRows rows{{k, DType::float32, stride, head}, {k + model_.kv_width(), DType::float32, stride, head}};
+  const auto ignored = kernels::append(storage_.view(layer), {}, rows, tables.device_slots, rows_, options_.exec);
+  if (!ignored.ok()) return ignored.error();
+  if (*ignored != 0) {
+    return {ErrorCode::layout_mismatch,
+            fmt::format("{} slots lie outside the {} blocks of this rank", *ignored, storage_.num_blocks())};
+  }
+  kernels::AttentionArgs args;
+  args.kv = storage_.view(layer);
+  args.table = {tables.device_entries, tables.columns, tables.columns};
+  args.q = {q, DType::float32, stride, head};
+  args.out = kernels::dense_output(*out, DType::float32, model_.slice().num_query_heads, head);
+  const std::int64_t window = model_.config().sliding_windows[static_cast<std::size_t>(layer)];
+  if (Status status = plans_.at(window).run(args); !status.ok()) return status;
+  return options_.device->download(attention_.data(), *out, bytes_of(model_.query_width()));
 }
 
 void StepExecutor::collect(std::int64_t layer, StepOutputs& outputs) const {

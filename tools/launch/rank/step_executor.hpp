@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "kvpool/kernels/paged_attention.hpp"
 #include "kvpool/multigpu/communicator.hpp"
 #include "tools/launch/model/tiny_model.hpp"
+#include "tools/launch/rank/compute_device.hpp"
 #include "tools/launch/rank/kv_storage.hpp"
 #include "tools/launch/step/step_message.hpp"
 #include "tools/launch/step/table_mirror.hpp"
@@ -27,7 +29,8 @@ struct ExecutionTimes {
 struct ExecutorOptions {
   /// Keys per partial result: fixed, so that results do not depend on batch, chunks or ranks.
   std::int64_t fixed_split = 256;
-  kernels::ExecOptions exec;
+  kernels::ExecOptions exec;  ///< of `device`, with the caller's number of threads
+  std::shared_ptr<ComputeDevice> device = host_device();
   Timeout deadline{60000};
   CountingAllocator* counter = nullptr;  ///< of the activations; null: not counted
 };
@@ -38,6 +41,11 @@ struct StepOutputs {
   std::vector<float> heads;   ///< [rows][layers][query heads of this rank][head size]
   std::vector<float> hidden;  ///< [rows][hidden size], after the last layer; the same on every rank
 };
+
+/// values[i] = sum over ranks, in host memory, by way of the device where the communicator sums there. The order is
+/// fixed unless the communicator chooses it itself.
+[[nodiscard]] Status sum_over_ranks(std::span<float> values, Communicator& communicator, ComputeDevice& device,
+                                    Staging& staging, Timeout deadline);
 
 /// Not thread-safe. References must outlive it.
 class StepExecutor {
@@ -55,13 +63,19 @@ class StepExecutor {
     std::vector<std::int32_t> entries;
     std::int64_t columns = 0;
     std::vector<std::int64_t> slots;
+    const std::int32_t* device_entries = nullptr;
+    const std::int64_t* device_slots = nullptr;
+    Staging entries_stage;
+    Staging slots_stage;
   };
 
   void gather_inputs(const StepMessage& step);
   void gather_tables(const StepMessage& step, const TableMirror& mirror);
+  [[nodiscard]] Status upload_tables();
   [[nodiscard]] Status make_plans();
   [[nodiscard]] Status copy_pages(const StepMessage& step) const;
   [[nodiscard]] Status run_layer(std::int64_t layer);
+  [[nodiscard]] Status attend(std::int64_t layer);
   void collect(std::int64_t layer, StepOutputs& outputs) const;
 
   const TinyModel& model_;
@@ -79,6 +93,7 @@ class StepExecutor {
   std::vector<GroupTables> tables_;
   std::map<std::int64_t, kernels::AttentionPlan> plans_;  ///< by window
   CountedFloats hidden_, scratch_, qkv_, attention_, partial_;
+  Staging qkv_stage_, attention_stage_, sum_stage_;
 };
 
 }  // namespace kvpool::launch

@@ -97,7 +97,7 @@ void get_header(ByteReader& in, StepMessage& message) {
   if (version != kVersion) in.fail("version", fmt::format("{}, this program speaks {}", version, kVersion));
   message.step = in.get<std::uint64_t>("step");
   const auto kind = in.get<std::uint8_t>("kind");
-  if (kind > static_cast<std::uint8_t>(StepKind::finish)) in.fail("kind", fmt::format("{} is unknown", kind));
+  if (kind > static_cast<std::uint8_t>(StepKind::compare)) in.fail("kind", fmt::format("{} is unknown", kind));
   message.kind = static_cast<StepKind>(kind);
   message.num_groups = in.get<std::uint32_t>("groups");
   if (message.num_groups > kMaxGroups) {

@@ -51,9 +51,10 @@ struct PageCopy {
 };
 
 enum class StepKind : std::uint8_t {
-  work = 0,    ///< execute the sequences
-  hold = 1,    ///< nothing to do yet; rank 0 is alive
-  finish = 2,  ///< it is over
+  work = 0,     ///< execute the sequences
+  hold = 1,     ///< nothing to do yet; rank 0 is alive
+  finish = 2,   ///< it is over
+  compare = 3,  ///< no more work comes: compare the tables of the last steps
 };
 
 struct StepMessage {

@@ -26,6 +26,9 @@ class TableMirror {
   /// Errors: layout_mismatch naming request, group and first differing index or token.
   [[nodiscard]] Status apply(const StepMessage& message);
 
+  /// Ids are below `num_blocks` from now on; the tables of the old pool are removed by the next step.
+  void pool_changed(std::int64_t num_blocks) noexcept { num_blocks_ = num_blocks; }
+
   /// Blocks of a request in one group; empty when unknown.
   [[nodiscard]] std::span<const std::uint32_t> table(std::uint64_t request, std::size_t group) const;
   [[nodiscard]] std::size_t num_requests() const noexcept { return tables_.size(); }

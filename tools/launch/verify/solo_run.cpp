@@ -56,7 +56,7 @@ Result<GatheredOutputs> run_alone(const TinyModel& model, const SoloOptions& opt
       1 + (length + options.block_size - 1) / options.block_size * static_cast<std::int64_t>(groups->size());
   const auto config = get_kv_cache_config_from_groups(*groups, 0, plan);
   if (!config.ok()) return config.error();
-  auto storage = KvStorage::allocate(model.config(), model.slice(), *config);
+  auto storage = KvStorage::allocate(model.config(), model.slice(), *config, *executor.device);
   if (!storage.ok()) return storage.error();
   const auto communicators = make_thread_communicators(1);
   RankStep step(model, *storage, *communicators[0], executor);

@@ -101,6 +101,7 @@ Result<VerifyReport> verify_samples(const ModelConfig& model, const scheduler::T
   Comparison comparison(model, report);
   for (const auto& [request, outputs] : samples) {
     if (!outputs.finished) continue;
+    if (options.interrupted && options.interrupted()) break;
     const std::vector<TokenId> tokens = all_tokens(source, items[static_cast<std::size_t>(request)]);
     if (outputs.rows != items[static_cast<std::size_t>(request)].output_tokens) {
       return {ErrorCode::internal, fmt::format("request {} finished with {} of {} outputs", request, outputs.rows,

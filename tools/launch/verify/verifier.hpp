@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct VerifyOptions {
   ExecutorOptions executor;
   /// Layers that must be equal bit by bit: all, or the first only where sums over ranks have another order.
   std::int64_t bitwise_layers = 0;
+  /// Asked before every sample: true ends the verification with what was compared so far.
+  std::function<bool()> interrupted = {};
 };
 
 /// Evenly spread over the requests that produce outputs, at most `count`.
