@@ -112,6 +112,8 @@ TEST(ConfigReader, ContradictionsBetweenFieldsAreNamed) {
   expect_named(refusal(kSmall + R"(,"full_attention_interval":2)"), "layer_types", "llama");
   expect_named(refusal(kSmall + R"(,"num_experts":4,"num_experts_per_tok":8)"), "num_experts_per_tok", "8");
   expect_named(refusal(kSmall + R"(,"index_topk":2048)"), "index_topk", "2048");
+  expect_named(refusal(kSmall + R"(,"index_head_dim":64)"), "index_head_dim", "64");
+  expect_named(refusal(kSmall + R"(,"kv_lora_rank":32,"qk_rope_head_dim":8,"index_topk":64)"), "index_topk", "64");
 }
 
 TEST(ConfigReader, MisspeltFieldsAreRefusedWithWhatIsMeant) {
