@@ -20,7 +20,7 @@ HOMES = {
     re.compile(r"<boost/context"): ("kernels/simt/", "tests/", "stress/"),
     re.compile(r"<mpi\.h>"): ("multigpu/mpi_", "tests/multigpu/", "tests/launch/"),
     re.compile(r"<nccl\.h>"): ("multigpu/nccl_",),
-    re.compile(r"<cuda_runtime"): ("kernels/cuda/", "kernels/simt/", "multigpu/cuda_", "multigpu/nccl_", "tools/gpu_check/"),
+    re.compile(r"<cuda_runtime"): ("kernels/cuda/", "kernels/simt/", "multigpu/cuda_", "multigpu/nccl_", "tools/launch/rank/cuda_", "tools/gpu_check/"),
     re.compile(r"<nlohmann/"): ("tools/", "tests/", "stress/"),
 }
 
