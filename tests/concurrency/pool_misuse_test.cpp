@@ -148,6 +148,24 @@ TYPED_TEST(PoolMisuse, AbandonedReservationsComeBack) {
   expect_at_rest(pool);
 }
 
+TYPED_TEST(PoolMisuse, WhatAReservationGaveBackItDoesNotGiveAgain) {
+  TypeParam pool(this->options(9, 2));
+  {
+    auto reservation = pool.try_reserve(6);
+    ASSERT_TRUE(reservation.has_value());
+    reservation->give_back(2);
+    EXPECT_EQ(reservation->remaining(), 4U);
+    EXPECT_EQ(pool.num_free_blocks(), 4U);
+    std::array<BlockId, 3> blocks;
+    pool.allocate(*reservation, blocks);
+    EXPECT_EQ(reservation->remaining(), 1U);
+    auto moved = std::move(*reservation);
+    EXPECT_TRUE(pool.free_blocks(blocks));
+    EXPECT_EQ(pool.num_free_blocks(), 7U);
+  }
+  expect_at_rest(pool);
+}
+
 TYPED_TEST(PoolMisuse, AThreadThatEndsLeavesNothingBehindButWhatItHolds) {
   TypeParam pool(this->options(9, 2));
   std::vector<BlockId> held(3);

@@ -168,6 +168,46 @@ struct Total {
   }
 };
 
+TEST(PoolModel, ABlockWhoseFenceHasPassedIsFoundBehindALaterOne) {
+  // Two holders free under fences while a third thread lets the first fence pass and kills places under way. Whatever
+  // places the blocks end up in, an allocation that needs the one with the passed fence gets it.
+  const auto factory = [] {
+    auto world = std::make_shared<World>(tiny_options(1));
+    auto early = std::make_shared<World::Holding>();
+    auto late = std::make_shared<World::Holding>();
+    require(world->allocate(1, *early) && world->allocate(1, *late), "set-up");
+    world->uses_fences = true;
+    Case test;
+    test.threads.push_back([world, early] { world->release(*early, 5); });
+    test.threads.push_back([world, late] { world->release(*late, 9); });
+    test.threads.push_back([world] { world->advance_fence(6); });
+    test.at_end = [world] {
+      std::vector<BlockId> all_but_one(world->pool.num_blocks() - 2);
+      require(world->pool.get_new_blocks(all_but_one), "a block whose fence has passed was not found");
+      require(world->pool.free_blocks(all_but_one), "a release was refused");
+      world->check_end();
+    };
+    return test;
+  };
+  const Exploration found = explore_exhaustively(factory, 3, long_scale() ? 5'000'000 : 50'000);
+  ASSERT_TRUE(found.ok) << found.failure;
+  Total total;
+  total.add(found);
+  total.print("passed fences");
+}
+
+TEST(PoolModel, EveryPairWithOneThreadFrozenAtEveryStep) {
+  Total total;
+  for (const NamedScript& first : scripts()) {
+    for (const NamedScript& second : scripts()) {
+      const Exploration found = freeze_everywhere([&] { return run_scripts({&first, &second}, 2); }, 2);
+      ASSERT_TRUE(found.ok) << first.name << " | " << second.name << ": " << found.failure;
+      total.add(found);
+    }
+  }
+  total.print("frozen pairs");
+}
+
 TEST(PoolModel, EveryPairOfOperationsUnderEverySchedule) {
   const int preemptions = long_scale() ? 3 : 2;
   const std::uint64_t cap = long_scale() ? 5'000'000 : 20'000;
@@ -184,18 +224,6 @@ TEST(PoolModel, EveryPairOfOperationsUnderEverySchedule) {
     }
   }
   total.print("pairs");
-}
-
-TEST(PoolModel, EveryPairWithOneThreadFrozenAtEveryStep) {
-  Total total;
-  for (const NamedScript& first : scripts()) {
-    for (const NamedScript& second : scripts()) {
-      const Exploration found = freeze_everywhere([&] { return run_scripts({&first, &second}, 2); }, 2);
-      ASSERT_TRUE(found.ok) << first.name << " | " << second.name << ": " << found.failure;
-      total.add(found);
-    }
-  }
-  total.print("frozen pairs");
 }
 
 TEST(PoolModel, TriplesUnderAFewPreemptions) {
@@ -254,34 +282,6 @@ TEST(PoolModel, LongScriptsAtRandom) {
     total.add(found);
     total.print("random scripts");
   }
-}
-
-TEST(PoolModel, ABlockWhoseFenceHasPassedIsFoundBehindALaterOne) {
-  // Two holders free under fences while a third thread lets the first fence pass and kills places under way. Whatever
-  // places the blocks end up in, an allocation that needs the one with the passed fence gets it.
-  const auto factory = [] {
-    auto world = std::make_shared<World>(tiny_options(1));
-    auto early = std::make_shared<World::Holding>();
-    auto late = std::make_shared<World::Holding>();
-    require(world->allocate(1, *early) && world->allocate(1, *late), "set-up");
-    world->uses_fences = true;
-    Case test;
-    test.threads.push_back([world, early] { world->release(*early, 5); });
-    test.threads.push_back([world, late] { world->release(*late, 9); });
-    test.threads.push_back([world] { world->advance_fence(6); });
-    test.at_end = [world] {
-      std::vector<BlockId> all_but_one(world->pool.num_blocks() - 2);
-      require(world->pool.get_new_blocks(all_but_one), "a block whose fence has passed was not found");
-      require(world->pool.free_blocks(all_but_one), "a release was refused");
-      world->check_end();
-    };
-    return test;
-  };
-  const Exploration found = explore_exhaustively(factory, 3, long_scale() ? 5'000'000 : 50'000);
-  ASSERT_TRUE(found.ok) << found.failure;
-  Total total;
-  total.add(found);
-  total.print("passed fences");
 }
 
 TEST(PoolModel, MostHistoriesAreEvenStrictlyLinearizable) {
