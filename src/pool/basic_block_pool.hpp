@@ -40,6 +40,9 @@ class BasicBlockPool {
  public:
   /// Blocks whose fence has passed are moved into the order in portions of this size.
   static constexpr std::size_t kFencePortion = 64;
+  /// A shard's stack of blank blocks is left to its own processor up to this fraction of all blocks: what idles
+  /// there is missing for content elsewhere, and emptying it costs locality.
+  static constexpr std::uint32_t kIdleStack = 64;
 
   explicit BasicBlockPool(const BlockPoolOptions& options);
   ~BasicBlockPool();

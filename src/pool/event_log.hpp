@@ -42,12 +42,15 @@ class EventLog {
   [[nodiscard]] std::vector<KVEvent> take() {
     Node* node = head_.exchange(nullptr, std::memory_order_acq_rel);  // [E2]
     Node* oldest = nullptr;
+    std::size_t count = 0;
     while (node != nullptr) {
+      count += (node->event ? 1U : 0U) + node->removed.size();
       Node* const next = std::exchange(node->next, oldest);
       oldest = node;
       node = next;
     }
     std::vector<KVEvent> events;
+    events.reserve(count);  // an event is large, and growing would move them all
     for (Node* at = oldest; at != nullptr; at = at->next) {
       if (at->event) events.push_back(std::move(*at->event));
       for (const KeyWords& words : at->removed) {

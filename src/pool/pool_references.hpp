@@ -99,7 +99,7 @@ std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span
     }
     return got - before;
   };
-  if (got < out.size() && layout_.shards > 1) steal_stacks(num_blocks() / 16);
+  if (got < out.size() && layout_.shards > 1) steal_stacks(num_blocks() / kIdleStack);
   if (got < out.size()) claim_rings(home);
   if (got == out.size() || layout_.shards == 1) return got;
   for (auto& shard : shards_) {
