@@ -27,6 +27,7 @@ struct RowKernel {
   static constexpr int kVecs = L::kVecs;
   static constexpr std::int64_t kStep = V::kLanes * kVecs;
   static constexpr int kKeys = V::kKeyBlock;
+  static constexpr std::int64_t kTouched = 4;    ///< pages of K and of V looked up at once, since walks overlap
   static constexpr int kWide = V::kWideVectors;  ///< vectors of an accumulator chunk
   static constexpr std::size_t kKeyExtent = V::kKeyBlock;
   static constexpr std::size_t kVecExtent = L::kVecs;
@@ -93,9 +94,12 @@ struct RowKernel {
     RowWalk quiet = keys;
     quiet.ahead_bytes = 0;
     for (std::int64_t i = s.lo & ~std::int64_t{kKeys - 1}; i < s.hi; i += kKeys) {
-      if ((i & (touch.stride - 1)) == 0) {
-        V::prefetch(touch.k[i]);
-        V::prefetch(touch.v[i]);
+      if ((i & (kTouched * touch.stride - 1)) == 0) {
+        const std::int64_t stop = least(i + kTouched * touch.stride, kKeyTile);
+        for (std::int64_t j = i; j < stop; j += touch.stride) {
+          V::prefetch(touch.k[j]);
+          V::prefetch(touch.v[j]);
+        }
       }
       for (std::int64_t r = 0; r < t.rows; r += kRowBlock) {
         float* scores = t.scores + r * kKeyTile + i;
