@@ -15,7 +15,7 @@ TEST_F(PoolField, F036_WhatIsAnnouncedIsWhatIsTaken) {
   int refused = 0;
   for (int step = 0; step < 2'000; ++step) {
     const auto wanted = static_cast<std::uint32_t>(1 + random() % 8);
-    const std::uint32_t keep_free = random() % 3;
+    const auto keep_free = static_cast<std::uint32_t>(random() % 3);
     const bool announced = pool.num_free_blocks() >= wanted + keep_free;
     const auto order = pool.free_order();
     const auto counts = pool.counts();
