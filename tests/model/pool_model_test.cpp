@@ -151,7 +151,7 @@ struct StrictShare {
   void add(const World& world) {
     ++histories;
     const auto usable = world.pool.num_blocks() - 1;
-    strict += stress::check_strictly(world.history, usable) == stress::Strictness::linearizable ? 1 : 0;
+    strict += stress::check_strictly(world.history, usable) == stress::Strictness::linearizable ? 1U : 0U;
   }
 };
 
