@@ -25,7 +25,7 @@ for folder in "$(dirname "$nvcc")/../include" /usr/include "${NCCL_HOME:-/nonexi
 done
 [ "$nccl" = ON ] || echo "NCCL: not compiled (no nccl.h found)"
 cmake --preset cuda "${launcher[@]}" -DCMAKE_CUDA_COMPILER="$nvcc" -DKVPOOL_WITH_NCCL=$nccl | tail -n 4
-cmake --build --preset cuda -j "$(nproc)" --target kvpool_kernels kvpool_multigpu kvpool_multigpu_test | tail -n 3
+cmake --build --preset cuda -j "$(nproc)" --target kvpool_kernels kvpool_multigpu kvpool_multigpu_test kvpool_launch | tail -n 3
 ctest --preset cuda --no-tests=error -L cuda                    # no device kernel spills registers
 ctest --preset cuda --no-tests=error -R 'kvpool_multigpu_test.Devices'  # without a driver everybody is refused at once
 
