@@ -23,6 +23,7 @@ namespace {
 using multigpu::Arrival;
 using multigpu::ByteReader;
 using multigpu::MessageStream;
+using multigpu::milliseconds_until;
 using multigpu::put;
 using multigpu::put_text;
 using multigpu::Socket;
@@ -31,14 +32,7 @@ using multigpu::TimePoint;
 
 constexpr std::size_t kMaxHost = 256;
 constexpr std::size_t kMaxStrangers = 32;
-
-/// For poll(). `until` may be as far in the past as can be, from which nothing can be subtracted.
-int milliseconds_until(TimePoint until) {
-  const TimePoint now = TcpClock::now();
-  if (until <= now) return 0;
-  return static_cast<int>(
-      std::min<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(until - now).count(), 1000));
-}
+constexpr int kLongestWaitMs = 1000;
 
 /// Where a rank listens, and the number of this start (rank 0's counts).
 struct Door {
@@ -121,7 +115,7 @@ class TcpTransport final : public multigpu::Transport {
       entries.push_back({streams_[r]->descriptor(), static_cast<short>(events), 0});
       ranks.push_back(r);
     }
-    if (poll(entries.data(), entries.size(), milliseconds_until(until)) < 1) return;
+    if (poll(entries.data(), entries.size(), milliseconds_until(until, kLongestWaitMs)) < 1) return;
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (entries[i].revents != 0) serve(ranks[i], entries[i].revents);
     }
@@ -175,7 +169,7 @@ class Mesh {
       }
       std::vector<pollfd> entries{{listener.get(), POLLIN, 0}};
       for (const MessageStream& stranger : strangers_) entries.push_back({stranger.descriptor(), POLLIN, 0});
-      if (poll(entries.data(), entries.size(), milliseconds_until(until)) < 1) continue;
+      if (poll(entries.data(), entries.size(), milliseconds_until(until, kLongestWaitMs)) < 1) continue;
       for (std::size_t i = strangers_.size(); i > 0; --i) {
         if (entries[i].revents != 0) greet(i - 1);
       }

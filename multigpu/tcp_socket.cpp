@@ -32,11 +32,6 @@ constexpr int kBacklog = 128;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-int milliseconds_until(TcpClock::time_point until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - TcpClock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
-}
-
 const sockaddr* as_sockaddr(const TcpAddress& address) {
   return reinterpret_cast<const sockaddr*>(address.bytes.data());
 }
@@ -79,7 +74,7 @@ void look_up(const std::string& host, const std::string& port, Lookup& lookup) {
 
 bool finish_connecting(const Socket& socket, TcpClock::time_point until) {
   pollfd poll_entry{socket.get(), POLLOUT, 0};
-  if (poll(&poll_entry, 1, milliseconds_until(until)) != 1) return false;
+  if (poll(&poll_entry, 1, milliseconds_until(until, 60'000)) != 1) return false;
   int error = 0;
   socklen_t size = sizeof(error);
   return getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
@@ -175,6 +170,13 @@ Result<std::string> own_address_towards(const std::vector<TcpAddress>& addresses
     }
   }
   return {ErrorCode::environment, "this machine has no route to the place where ranks meet"};
+}
+
+int milliseconds_until(TcpClock::time_point until, int longest) {
+  const TcpClock::time_point now = TcpClock::now();
+  if (until <= now) return 0;  // nothing can be subtracted from the earliest time there is
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+  return static_cast<int>(std::min<std::int64_t>(left, longest));
 }
 
 Socket accept_from(const Socket& listener) {

@@ -55,6 +55,9 @@ struct TcpAddress {
 /// This machine's address on the way to `addresses`, as a number. Sends nothing. Error: environment.
 [[nodiscard]] Result<std::string> own_address_towards(const std::vector<TcpAddress>& addresses);
 
+/// For poll(): what is left until `until`, in [0, longest]. `until` may be as far in the past as can be.
+[[nodiscard]] int milliseconds_until(TcpClock::time_point until, int longest);
+
 /// A caller if one waits; not open otherwise.
 [[nodiscard]] Socket accept_from(const Socket& listener);
 

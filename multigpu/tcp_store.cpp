@@ -17,6 +17,7 @@ namespace {
 
 using multigpu::ByteReader;
 using multigpu::MessageStream;
+using multigpu::milliseconds_until;
 using multigpu::put;
 using multigpu::put_text;
 using multigpu::Socket;
@@ -26,6 +27,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kMaxBytes = std::size_t{64} << 10U;
 constexpr std::size_t kMaxText = 4000;
 constexpr std::size_t kMaxStrangers = 32;
+constexpr int kLongestWaitMs = 1000;
 constexpr auto kRetryPause = std::chrono::milliseconds(20);
 
 enum class Answer : std::uint8_t { go = 0, failed = 1, other_job = 2 };
@@ -167,8 +169,7 @@ class Store {
       entries.push_back({caller.stream.descriptor(), static_cast<short>(events), 0});
     }
     if (listener != nullptr) entries.push_back({listener->get(), POLLIN, 0});
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - TcpClock::now()).count();
-    if (poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000))) < 1) return;
+    if (poll(entries.data(), entries.size(), milliseconds_until(until, kLongestWaitMs)) < 1) return;
     std::size_t i = 0;
     for (Caller& caller : callers_) serve(caller, entries[i++].revents);
     callers_.remove_if([this](const Caller& caller) {
@@ -269,8 +270,7 @@ class Visitor {
     connected_ = true;
     while (TcpClock::now() < until) {
       pollfd entry{stream.descriptor(), static_cast<short>(POLLIN | (stream.wants_to_write() ? POLLOUT : 0)), 0};
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - TcpClock::now()).count();
-      if (poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000))) < 1) continue;
+      if (poll(&entry, 1, milliseconds_until(until, kLongestWaitMs)) < 1) continue;
       if (stream.wants_to_write()) (void)stream.flush();
       const bool open = stream.read();
       if (const auto message = stream.take()) return decode_answer(*message, world_size_, where_);

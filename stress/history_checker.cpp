@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <set>
-#include <tuple>
+
+#include "stress/order_search.hpp"
 
 namespace kvpool::stress {
 namespace {
@@ -16,66 +15,34 @@ struct BlockModel {
   friend auto operator<=>(const BlockModel&, const BlockModel&) = default;
 };
 
-std::optional<BlockModel> apply(BlockModel state, const BlockAction& call) {
+bool apply(BlockModel& state, const BlockAction& call) {
   switch (call.action) {
     case Action::claim:
-      if (state.references != 0) return std::nullopt;
-      return BlockModel{1, 0};
+      if (state.references != 0) return false;
+      state = {1, 0};
+      return true;
     case Action::pin:
-      if (state.key != call.key) return std::nullopt;
+      if (state.key != call.key) return false;
       ++state.references;
-      return state;
-    case Action::touch: ++state.references; return state;
+      return true;
+    case Action::touch: ++state.references; return true;
     case Action::publish:
-      if (state.references == 0 || state.key != 0) return std::nullopt;
+      if (state.references == 0 || state.key != 0) return false;
       state.key = call.key;
-      return state;
+      return true;
     case Action::release:
-      if (state.references == 0) return std::nullopt;
+      if (state.references == 0) return false;
       --state.references;
-      return state;
+      return true;
     case Action::unpublish:
-      if ((state.key != 0) != (call.key != 0)) return std::nullopt;
+      if ((state.key != 0) != (call.key != 0)) return false;
       state.key = 0;
-      return state;
+      return true;
   }
-  return std::nullopt;
+  return false;
 }
 
-using States = std::set<BlockModel>;
-
-/// All states that some legal order of `calls` can end in; empty: there is none.
-class SegmentSearch {
- public:
-  explicit SegmentSearch(const std::vector<BlockAction>& calls) : calls_(calls) {}
-
-  States run(const States& starts) {
-    for (const BlockModel& start : starts) visit(0, start);
-    return ends_;
-  }
-
- private:
-  void visit(std::uint64_t done, const BlockModel& state) {
-    if (!seen_.insert({done, state}).second) return;
-    const std::uint64_t all = calls_.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << calls_.size()) - 1;
-    if (done == all) {
-      ends_.insert(state);
-      return;
-    }
-    Moment first_return = ~Moment{0};  // a call may come next only if no other open call has returned before it began
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((done >> i & 1U) == 0) first_return = std::min(first_return, calls_[i].returned);
-    }
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((done >> i & 1U) != 0 || calls_[i].invoked > first_return) continue;
-      if (const auto next = apply(state, calls_[i])) visit(done | (std::uint64_t{1} << i), *next);
-    }
-  }
-
-  const std::vector<BlockAction>& calls_;
-  std::set<std::pair<std::uint64_t, BlockModel>> seen_;
-  States ends_;
-};
+using SegmentSearch = OrderSearch<BlockModel, BlockAction>;
 
 std::string print(const std::vector<BlockAction>& calls) {
   std::string text;
@@ -86,7 +53,7 @@ std::string print(const std::vector<BlockAction>& calls) {
 void check_block(std::vector<BlockAction> calls, HistoryVerdict& verdict) {
   std::sort(calls.begin(), calls.end(),
             [](const BlockAction& a, const BlockAction& b) { return a.invoked < b.invoked; });
-  States states{BlockModel{}};
+  SegmentSearch::States states{BlockModel{}};
   std::vector<BlockAction> segment;
   Moment open_until = 0;
   const auto close = [&] {
@@ -98,7 +65,7 @@ void check_block(std::vector<BlockAction> calls, HistoryVerdict& verdict) {
           "more than 64 overlapping calls on block " + std::to_string(segment[0].block) + ": not decidable here";
       return;
     }
-    const States ends = SegmentSearch(segment).run(states);
+    const SegmentSearch::States ends = SegmentSearch(segment).run(states);
     if (ends.empty()) {
       verdict.allowed = false;
       const BlockModel& before = *states.begin();

@@ -1,10 +1,9 @@
 #include "stress/strict_checker.hpp"
 
 #include <algorithm>
-#include <optional>
-#include <set>
-#include <utility>
 #include <vector>
+
+#include "stress/order_search.hpp"
 
 namespace kvpool::stress {
 namespace {
@@ -76,41 +75,7 @@ bool apply(PoolModel& pool, const WholeCall& call) {
   return false;
 }
 
-using States = std::set<PoolModel>;
-
-/// All states that some legal order of one segment's calls can end in.
-class StrictSearch {
- public:
-  explicit StrictSearch(const std::vector<WholeCall>& calls) : calls_(calls) {}
-
-  States run(const States& starts) {
-    for (const PoolModel& start : starts) visit(0, start);
-    return std::move(ends_);
-  }
-
- private:
-  void visit(std::uint64_t done, const PoolModel& state) {
-    if (!seen_.insert({done, state}).second) return;
-    const std::uint64_t all = calls_.size() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << calls_.size()) - 1;
-    if (done == all) {
-      ends_.insert(state);
-      return;
-    }
-    Moment first_return = ~Moment{0};
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((done >> i & 1U) == 0) first_return = std::min(first_return, calls_[i].returned);
-    }
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if ((done >> i & 1U) != 0 || calls_[i].invoked > first_return) continue;
-      PoolModel next = state;
-      if (apply(next, calls_[i])) visit(done | (std::uint64_t{1} << i), next);
-    }
-  }
-
-  const std::vector<WholeCall>& calls_;
-  std::set<std::pair<std::uint64_t, PoolModel>> seen_;
-  States ends_;
-};
+using StrictSearch = OrderSearch<PoolModel, WholeCall>;
 
 }  // namespace
 
@@ -119,7 +84,7 @@ Strictness check_strictly(const History& history, std::uint32_t usable_blocks) {
   std::sort(calls.begin(), calls.end(), [](const WholeCall& a, const WholeCall& b) { return a.invoked < b.invoked; });
   PoolModel fresh;
   fresh.blocks.resize(std::size_t{usable_blocks} + 1);
-  States states{fresh};
+  StrictSearch::States states{fresh};
   // Calls that overlap with nothing before them begin a new segment: whatever came before is over.
   for (std::size_t begin = 0; begin < calls.size();) {
     Moment open_until = calls[begin].returned;

@@ -74,7 +74,7 @@ std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupI
     const std::size_t line_end = i == 0 ? 0 : std::min(length, i + kLinesAhead);
     for (line = std::max(line, i); line < line_end; ++line) {
       index_.for_each_match(hashes[line % kBucketsAhead], [&](std::uint32_t value) {
-        if (value < num_blocks()) __builtin_prefetch(&protocol_.line(value));
+        if (value < num_blocks()) prefetch_to_read(&protocol_.line(value));
         return true;
       });
     }

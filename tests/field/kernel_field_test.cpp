@@ -8,7 +8,6 @@
 namespace kvpool::kernels::test {
 namespace {
 
-const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
 ExecOptions on_tier(CpuTier tier) { return {Backend::cpu, tier, 1, 0, nullptr}; }
 
 void expect_close_on_every_tier(const AttentionCase& c) {

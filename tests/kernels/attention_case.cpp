@@ -32,6 +32,19 @@ std::vector<unsigned char> encode_rows(const std::vector<float>& values, DType t
   return bytes;
 }
 
+CaseSpec latent_spec(std::int64_t page_size) {
+  CaseSpec spec;
+  spec.cache = DType::bfloat16;
+  spec.query = DType::bfloat16;
+  spec.kv_heads = 1;
+  spec.group = 16;
+  spec.dim = 576;
+  spec.dim_v = 512;
+  spec.same_rows = true;
+  spec.page_size = page_size;
+  return spec;
+}
+
 AttentionCase::AttentionCase(CaseSpec s) : spec(std::move(s)), dim_v(spec.dim_v == 0 ? spec.dim : spec.dim_v) {
   std::mt19937 rng(spec.seed);
   cu_q.push_back(0);
@@ -98,8 +111,7 @@ void AttentionCase::fill_pools() {
   const QueryRows k = dense_queries(new_k_.data(), DType::float32, spec.kv_heads, spec.dim);
   QueryRows v = dense_queries(new_v_.data(), DType::float32, spec.kv_heads, dim_v);
   if (spec.same_rows) v = k;
-  const auto written = append(view, scales, {k, v}, slots.data(), static_cast<std::int64_t>(slots.size()),
-                              {Backend::reference, {}, 1, 0, nullptr});
+  const auto written = append(view, scales, {k, v}, slots.data(), static_cast<std::int64_t>(slots.size()), kReference);
   if (!written || *written != 0) throw std::runtime_error("the test could not fill its cache");
 }
 

@@ -19,6 +19,9 @@ namespace kvpool::kernels::test {
 
 inline const DType kCacheTypes[] = {DType::float32, DType::float16, DType::bfloat16, DType::fp8_e4m3, DType::fp8_e5m2};
 
+/// The backend that everything is judged by, on one thread.
+inline const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
+
 /// Everything that describes a case; the defaults are a small GQA decode.
 struct CaseSpec {
   DType cache = DType::float32;
@@ -45,6 +48,9 @@ struct CaseSpec {
   bool poison = true;      ///< NaN in every row that no token owns
   bool same_rows = false;  ///< K and V are the same rows (latent attention)
 };
+
+/// Latent attention: 16 heads on rows of 576 numbers, of which the first 512 are the values.
+[[nodiscard]] CaseSpec latent_spec(std::int64_t page_size);
 
 /// Bits of a row element that read as NaN (for every type; e4m3 has 0x7F, the others 0xFF.. too).
 inline unsigned char poison_byte(DType type) { return type == DType::fp8_e4m3 ? 0x7F : 0xFF; }

@@ -56,7 +56,7 @@ Part merged(const Part& a, const Part& b, std::int64_t dim, const ExecOptions& e
 }
 
 void expect_flat(const AttentionCase& c, const Part& part) {
-  const Output want = run_case(c, {Backend::reference, {}, 1, 0, nullptr});
+  const Output want = run_case(c, kReference);
   Output got;
   got.bytes.resize(part.out.size() * sizeof(float));
   std::memcpy(got.bytes.data(), part.out.data(), got.bytes.size());

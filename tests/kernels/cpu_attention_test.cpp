@@ -7,8 +7,6 @@ namespace kvpool::kernels::test {
 namespace {
 
 ExecOptions on_tier(CpuTier tier, int threads = 1) { return {Backend::cpu, tier, threads, 0, nullptr}; }
-const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
-
 /// Relative error that the result type alone brings in.
 double tolerance(DType out) {
   if (out == DType::bfloat16) return 3e-3;
@@ -122,15 +120,7 @@ TEST_P(EveryTier, PrefillsWholeAndInChunks) {
 
 TEST_P(EveryTier, LatentAttentionReadsValuesFromTheKeyRows) {
   for (const std::int64_t page : {16, 64}) {
-    CaseSpec spec;
-    spec.cache = DType::bfloat16;
-    spec.query = DType::bfloat16;
-    spec.kv_heads = 1;
-    spec.group = 16;
-    spec.dim = 576;
-    spec.dim_v = 512;
-    spec.same_rows = true;
-    spec.page_size = page;
+    CaseSpec spec = latent_spec(page);
     spec.seq_lens = {1, 130, 63};
     spec.scale = 0.07F;
     expect_close(AttentionCase(spec), GetParam());

@@ -126,7 +126,7 @@ TEST(LatentRows, FeedLatentAttentionWithinTheErrorOfTheFormat) {
     args.out = dense_output(got.data(), DType::float32, 16, kLatentDim);
     ASSERT_TRUE(paged_attention(problem, lens, {}, args).ok());
     args.out = dense_output(want.data(), DType::float32, 16, kLatentDim);
-    ASSERT_TRUE(paged_attention(problem, lens, {}, args, {Backend::reference, {}, 1, 0, nullptr}).ok());
+    ASSERT_TRUE(paged_attention(problem, lens, {}, args, kReference).ok());
     for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5F);
   }
 }

@@ -57,7 +57,7 @@ SimtRun with_schedule(simt::Schedule schedule) {
 
 /// The result differs from the reference in at least one of the schedules.
 void expect_wrong_result(const AttentionCase& c = many_tiles(), double least = 1e-3) {
-  const Output want = run_case(c, {Backend::reference, {}, 1, 0, nullptr});
+  const Output want = run_case(c, kReference);
   for (const auto schedule : {simt::Schedule::forward, simt::Schedule::reverse, simt::Schedule::random}) {
     const Output got = run_on_simt(c, with_schedule(schedule));
     ASSERT_TRUE(got.status.ok()) << got.status.error().message;
@@ -151,7 +151,7 @@ TEST(PlantedBug, AStageTheTensorCoreKernelRefillsBeforeABarrierIsARaceOnlyARaceC
     expect_race(c);
     return;
   }
-  const Difference d = difference(c, run_on_simt(c), run_case(c, {Backend::reference, {}, 1, 0, nullptr}));
+  const Difference d = difference(c, run_on_simt(c), run_case(c, kReference));
   EXPECT_LE(d.rel_l2, 4e-3) << "warps stay side by side at their products, so values cannot show it";
 }
 
@@ -169,7 +169,7 @@ TEST(PlantedBug, AShuffleTakenForAFenceIsARaceOnlyARaceCheckerSees) {
     return;
   }
   const AttentionCase c = many_tiles();
-  const Difference d = difference(c, run_on_simt(c), run_case(c, {Backend::reference, {}, 1, 0, nullptr}));
+  const Difference d = difference(c, run_on_simt(c), run_case(c, kReference));
   EXPECT_LE(d.rel_l2, 1e-6) << "threads change places only where they synchronise, so values cannot show it";
 }
 
@@ -180,7 +180,7 @@ TEST(PlantedBug, TwoBlocksUpdatingOneNumberAreARaceOnlyARaceCheckerSees) {
     return;
   }
   const AttentionCase c = two_blocks();
-  const Difference d = difference(c, run_on_simt(c), run_case(c, {Backend::reference, {}, 1, 0, nullptr}));
+  const Difference d = difference(c, run_on_simt(c), run_case(c, kReference));
   EXPECT_LE(d.rel_l2, 1e-6);
 }
 

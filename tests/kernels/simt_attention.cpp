@@ -1,5 +1,7 @@
 #include "tests/kernels/simt_attention.hpp"
 
+#include <gtest/gtest.h>
+
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/attend_mma.cuh"
 #include "kernels/cuda/attend_plan.hpp"
@@ -120,6 +122,35 @@ Output run_on_simt(const AttentionCase& c, const SimtRun& run) {
   const simt::LaunchResult result = run_plan(c, plan, attend, merge, run.launch);
   if (!result.ok()) output.status = Status{ErrorCode::internal, result.error};
   return output;
+}
+
+void expect_future_nan_stays_behind(CaseSpec spec) {
+  spec.seq_lens = {24};
+  spec.q_lens = {24};
+  AttentionCase c(spec);
+  const auto row = static_cast<std::size_t>(row_offset(c.view.v, c.table[0], 10, 0)) * 2;
+  c.v_pool[row] = c.v_pool[row + 1] = 0xFF;
+  const Output got = run_on_simt(c);
+  ASSERT_TRUE(got.status.ok());
+  const auto width = static_cast<std::size_t>(spec.kv_heads * spec.group * c.dim_v);
+  for (std::size_t t = 0; t < 24; ++t) EXPECT_EQ(std::isnan(got.at(t * width, DType::float32)), t >= 10) << t;
+}
+
+void expect_same_bits_on_every_schedule(const CaseSpec& spec) {
+  const AttentionCase c(spec);
+  const Output forward = run_on_simt(c);
+  ASSERT_TRUE(forward.status.ok());
+  std::vector<SimtRun> runs(4);
+  runs[0].launch.schedule = simt::Schedule::reverse;
+  runs[1].launch.schedule = simt::Schedule::random;
+  runs[2].launch.early_copies = true;
+  runs[3].launch.os_threads = 2;
+  for (const SimtRun& run : runs) {
+    const Output other = run_on_simt(c, run);
+    ASSERT_TRUE(other.status.ok());
+    EXPECT_EQ(forward.bytes, other.bytes);
+    EXPECT_EQ(forward.lse, other.lse);
+  }
 }
 
 }  // namespace kvpool::kernels::test

@@ -6,6 +6,12 @@
 
 namespace kvpool::kernels::test {
 
+#if defined(KVPOOL_SIMT_TSAN)
+inline constexpr bool kSlow = true;  // tens of microseconds per switch
+#else
+inline constexpr bool kSlow = false;
+#endif
+
 struct SimtRun {
   simt::LaunchOptions launch;
   std::int64_t target_blocks = 4;
@@ -14,5 +20,12 @@ struct SimtRun {
 
 /// Plan, attend kernel, merge kernel. `status` tells a failed launch or a refusal.
 [[nodiscard]] Output run_on_simt(const AttentionCase& c, const SimtRun& run = {});
+
+/// A prompt of 24 tokens of which the eleventh has a NaN among its values: queries before it do not see it, all others
+/// do. For 16-bit caches.
+void expect_future_nan_stays_behind(CaseSpec spec);
+
+/// Backwards, at random, with copies that arrive early, on two threads: no bit changes.
+void expect_same_bits_on_every_schedule(const CaseSpec& spec);
 
 }  // namespace kvpool::kernels::test

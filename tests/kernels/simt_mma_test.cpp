@@ -7,14 +7,6 @@
 namespace kvpool::kernels::test {
 namespace {
 
-const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
-
-#if defined(KVPOOL_SIMT_TSAN)
-constexpr bool kSlow = true;  // tens of microseconds per switch
-#else
-constexpr bool kSlow = false;
-#endif
-
 CaseSpec group_of_eight() {
   CaseSpec spec;
   spec.cache = DType::bfloat16;
@@ -124,12 +116,8 @@ TEST(SimtMma, QueriesOfASharedPrefixSeeAllOfIt) {
 TEST(SimtMma, DecodesLatentAttentionOverPagesOf16And64) {
   for (const std::int64_t page : {16, 64}) {
     if (kSlow && page == 16) continue;
-    CaseSpec spec = group_of_eight();
-    spec.group = 16;
-    spec.dim = 576;
-    spec.dim_v = 512;
-    spec.page_size = page;
-    spec.same_rows = true;
+    CaseSpec spec = latent_spec(page);
+    spec.fixed_split = 128;
     spec.seq_lens = kSlow ? std::vector<std::int32_t>{40} : std::vector<std::int32_t>{1, 130};
     expect_close(spec);
   }
@@ -147,35 +135,15 @@ TEST(SimtMma, RefusesLatentAttentionItHasNoKernelFor) {
 
 TEST(SimtMma, AFutureNanDoesNotReachEarlierQueries) {
   CaseSpec spec = group_of_eight();
-  spec.seq_lens = {24};
-  spec.q_lens = {24};
   spec.group = 2;
-  AttentionCase c(spec);
-  const auto row = static_cast<std::size_t>(row_offset(c.view.v, c.table[0], 10, 0)) * 2;
-  c.v_pool[row] = c.v_pool[row + 1] = 0xFF;
-  const Output got = run_on_simt(c);
-  ASSERT_TRUE(got.status.ok());
-  for (std::size_t t = 0; t < 24; ++t) EXPECT_EQ(std::isnan(got.at(t * 256, DType::float32)), t >= 10) << t;
+  expect_future_nan_stays_behind(spec);
 }
 
 TEST(SimtMma, SchedulesThreadsAndCopyTimingChangeNoBit) {
   CaseSpec spec = group_of_eight();
   spec.seq_lens = kSlow ? std::vector<std::int32_t>{70} : std::vector<std::int32_t>{17, 200};
   spec.fixed_split = 256;
-  const AttentionCase c(spec);
-  const Output forward = run_on_simt(c);
-  ASSERT_TRUE(forward.status.ok());
-  std::vector<SimtRun> runs(4);
-  runs[0].launch.schedule = simt::Schedule::reverse;
-  runs[1].launch.schedule = simt::Schedule::random;
-  runs[2].launch.early_copies = true;
-  runs[3].launch.os_threads = 2;
-  for (const SimtRun& run : runs) {
-    const Output other = run_on_simt(c, run);
-    ASSERT_TRUE(other.status.ok());
-    EXPECT_EQ(forward.bytes, other.bytes);
-    EXPECT_EQ(forward.lse, other.lse);
-  }
+  expect_same_bits_on_every_schedule(spec);
 }
 
 #if !defined(KVPOOL_SIMT_TSAN) && !defined(KVPOOL_SIMT_ASAN)  // their shadow does not like a mapping of 64 GiB

@@ -11,14 +11,6 @@
 namespace kvpool::kernels::test {
 namespace {
 
-const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
-
-#if defined(KVPOOL_SIMT_TSAN)
-constexpr bool kSlow = true;  // tens of microseconds per switch
-#else
-constexpr bool kSlow = false;
-#endif
-
 CaseSpec small_spec() {
   CaseSpec spec;
   spec.cache = DType::bfloat16;
@@ -116,35 +108,15 @@ TEST(SimtAttention, FollowsEveryLogitRuleInDecodeAndPrefill) {
 
 TEST(SimtAttention, AFutureNanDoesNotReachEarlierQueries) {
   CaseSpec spec = small_spec();
-  spec.seq_lens = {24};
-  spec.q_lens = {24};
   spec.group = 1;
-  AttentionCase c(spec);
-  const auto row = static_cast<std::size_t>(row_offset(c.view.v, c.table[0], 10, 0)) * 2;
-  c.v_pool[row] = c.v_pool[row + 1] = 0xFF;
-  const Output got = run_on_simt(c);
-  ASSERT_TRUE(got.status.ok());
-  for (std::size_t t = 0; t < 24; ++t) EXPECT_EQ(std::isnan(got.at(t * 128, DType::float32)), t >= 10) << t;
+  expect_future_nan_stays_behind(spec);
 }
 
 TEST(SimtAttention, SchedulesThreadsAndCopyTimingChangeNoBit) {
   CaseSpec spec = small_spec();
   spec.seq_lens = kSlow ? std::vector<std::int32_t>{140} : std::vector<std::int32_t>{17, 400};
   spec.fixed_split = 256;
-  const AttentionCase c(spec);
-  const Output forward = run_on_simt(c);
-  ASSERT_TRUE(forward.status.ok());
-  std::vector<SimtRun> runs(4);
-  runs[0].launch.schedule = simt::Schedule::reverse;
-  runs[1].launch.schedule = simt::Schedule::random;
-  runs[2].launch.early_copies = true;
-  runs[3].launch.os_threads = 2;
-  for (const SimtRun& run : runs) {
-    const Output other = run_on_simt(c, run);
-    ASSERT_TRUE(other.status.ok());
-    EXPECT_EQ(forward.bytes, other.bytes);
-    EXPECT_EQ(forward.lse, other.lse);
-  }
+  expect_same_bits_on_every_schedule(spec);
 }
 
 TEST(SimtAttention, AFixedSplitMakesResultsIndependentOfTheBatch) {

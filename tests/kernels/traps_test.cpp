@@ -12,8 +12,6 @@
 namespace kvpool::kernels::test {
 namespace {
 
-const ExecOptions kReference{Backend::reference, {}, 1, 0, nullptr};
-
 class TrapOnTier : public testing::TestWithParam<CpuTier> {
  protected:
   [[nodiscard]] static ExecOptions exec() { return {Backend::cpu, GetParam(), 1, 0, nullptr}; }

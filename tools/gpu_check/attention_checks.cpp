@@ -14,6 +14,7 @@ using kernels::CacheLayout;
 using kernels::test::AttentionCase;
 using kernels::test::CaseSpec;
 using kernels::test::Difference;
+using kernels::test::kReference;
 using kernels::test::Output;
 
 constexpr kernels::CacheLayout kLayouts[] = {CacheLayout::nhd, CacheLayout::hnd};
@@ -101,8 +102,7 @@ void check_random(Report& report, int count) {
     c.view.v.data = c.v_pool.data();
   }
   kernels::parallel_for(static_cast<std::int64_t>(cases.size()), 0, [&](std::int64_t i) {
-    want[static_cast<std::size_t>(i)] =
-        run_case(cases[static_cast<std::size_t>(i)], {Backend::reference, {}, 1, 0, nullptr});
+    want[static_cast<std::size_t>(i)] = run_case(cases[static_cast<std::size_t>(i)], kReference);
   });
   int right = 0;
   std::string worst;
@@ -169,19 +169,11 @@ void check_far_pages(Report& report) {
 
 void check_latent(Report& report) {
   for (const std::int64_t page : {16, 64}) {
-    CaseSpec spec;
-    spec.cache = DType::bfloat16;
-    spec.query = DType::bfloat16;
-    spec.kv_heads = 1;
-    spec.group = 16;
-    spec.dim = 576;
-    spec.dim_v = 512;
-    spec.page_size = page;
-    spec.same_rows = true;
+    CaseSpec spec = kernels::test::latent_spec(page);
     spec.seq_lens = {1, 65, 500};
     const AttentionCase c(spec);
     std::string worst;
-    const bool ok = close(c, DeviceCase(c).run(), run_case(c, {Backend::reference, {}, 1, 0, nullptr}), worst);
+    const bool ok = close(c, DeviceCase(c).run(), run_case(c, kReference), worst);
     report.check("latent attention 576/512, page " + std::to_string(page), ok, worst);
   }
 }

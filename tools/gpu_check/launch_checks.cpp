@@ -9,6 +9,7 @@ namespace {
 using namespace kernels;
 using test::AttentionCase;
 using test::CaseSpec;
+using test::kReference;
 using test::Output;
 
 CaseSpec plain_spec() {
@@ -55,7 +56,7 @@ void check_device_kept(Report& report) {
   must(cudaSetDevice(1), "cudaSetDevice");
   const Output got = device.results();
   must(cudaSetDevice(0), "cudaSetDevice");
-  const Output want = run_case(c, {Backend::reference, {}, 1, 0, nullptr});
+  const Output want = run_case(c, kReference);
   report.check("a pool on device 1 while device 0 is current",
                ran && current == 0 && difference(c, got, want).rel_l2 <= 1e-5);
 }

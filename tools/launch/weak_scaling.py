@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weak scaling of `kvpool launch`: heads per rank stay the same while the ranks become more; draws the result.
 
-    tools/launch/weak_scaling.py --program build/dev/tools/kvpool --trace TRACE --svg docs/launch_weak_scaling.svg
+    tools/launch/weak_scaling.py --program build/dev/bin/kvpool --trace TRACE --svg docs/launch_weak_scaling.svg
 
 With P ranks the model has P times the heads, so that every rank has the same work in every step and only the sums
 over ranks grow. Ideal is the time of one rank, as long as each rank has a core of its own; with P ranks on C cores
