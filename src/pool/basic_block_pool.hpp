@@ -180,7 +180,8 @@ class BasicBlockPool {
     bool any = false;
     std::uint64_t next_ordinal = 0;
   };
-  [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash) const;
+  /// Who answers for `key`, `except` left out.
+  [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash, std::uint32_t except = kNullBlock.value()) const;
   /// What the registrations of one call came to.
   struct PublishTally {
     std::uint64_t published = 0;

@@ -7,11 +7,12 @@ namespace kvpool {
 
 template <template <class> class Atom, class Placement>
 typename BasicBlockPool<Atom, Placement>::Copies BasicBlockPool<Atom, Placement>::copies(const KeyWords& key,
-                                                                                         std::uint64_t hash) const {
+                                                                                         std::uint64_t hash,
+                                                                                         std::uint32_t except) const {
   Copies result;
   index_.for_each_match(hash, [&](std::uint32_t value) {
     const Match candidate = match_value(value, key);
-    if (candidate.found) {
+    if (candidate.found && value != except) {
       result.any = true;
       result.next_ordinal = std::max(result.next_ordinal, candidate.ordinal + 1);
     }
@@ -94,6 +95,13 @@ void BasicBlockPool<Atom, Placement>::register_key(const Registration& next, boo
   const bool done = seen.hashed() ? register_secondary(next, others.next_ordinal, version, tally)
                                   : register_primary(next, others.next_ordinal, tally);
   if (!done) return;
+  // Another thread may have asked when neither of the two was there yet. Whoever sees a second copy behind its own
+  // publication withdraws its own: both may, but no two stay.
+  if (!keep_duplicates && !seen.hashed() && copies(next.key, next.hash, next.block).any &&
+      take_content(next.block, nullptr)) {
+    ++tally.duplicates;
+    return;
+  }
   ++tally.published;
   tally.begun += seen.hashed() ? 0U : 1U;
 }
