@@ -42,33 +42,56 @@ void BlockPublisher::publish(BlockId block, const BlockKey& key, std::int64_t co
 
 void BlockPublisher::cache_full_blocks(const Request& request, std::span<const BlockId> table, std::int64_t num_cached,
                                        std::int64_t num_full, const RetentionMask& mask) const {
-  const HashChain chain{request.block_hashes(), static_cast<std::size_t>(context_.units_per_block())};
-  const std::int64_t size = context_.block_size;
-  struct Entry {
-    BlockId block;
-    std::int64_t index;
-  };
-  std::vector<Entry> entries;
-  entries.reserve(static_cast<std::size_t>(num_full - num_cached));
-  std::vector<ExtraKeys> extra_keys;
-  std::int64_t cursor = 0;
-  for (std::int64_t i = num_cached; i < num_full; ++i) {
-    const BlockId block = table[static_cast<std::size_t>(i)];
-    if (block == kNullBlock || !mask.keeps(i)) continue;
-    const BlockKey key{chain[static_cast<std::size_t>(i)], context_.id};
-    if (!make_room(block, key, (i + 1) * size)) continue;
-    entries.push_back({block, i});
-    if (events()) extra_keys.push_back(request.extra_keys(i * size, (i + 1) * size, cursor));
+  const auto first = static_cast<std::size_t>(num_cached);
+  const auto count = static_cast<std::size_t>(num_full - num_cached);
+  const auto stride = static_cast<std::size_t>(context_.units_per_block());
+  const Run run{table.subspan(first, count), {request.block_hashes().subspan(first * stride), stride}, num_cached};
+  // Blocks are only promoted in groups that register parts of them; and nothing can be left out but by a mask.
+  if (mask.keeps_everything() && !events() && context_.units_per_block() == 1) {
+    publish_run(run);
+    return;
+  }
+  std::vector<BlockId> kept(run.blocks.begin(), run.blocks.end());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t index = num_cached + static_cast<std::int64_t>(i);
+    const bool wanted = kept[i] != kNullBlock && mask.keeps(index) &&
+                        make_room(kept[i], {run.chain[i], context_.id}, (index + 1) * context_.block_size);
+    if (!wanted) kept[i] = kNullBlock;
   }
   if (events()) {
-    BlockStoredEvent event = describe(request, num_cached * size, num_full * size);
-    for (const Entry& entry : entries) event.block_hashes.push_back(chain[static_cast<std::size_t>(entry.index)]);
-    if (num_cached > 0) event.parent_block_hash = chain[static_cast<std::size_t>(num_cached - 1)];
-    if (!extra_keys.empty()) event.extra_keys = std::move(extra_keys);
-    pool().append_event(std::move(event));
+    announce_and_publish(request, {kept, run.chain, num_cached});
+  } else {
+    publish_run({kept, run.chain, num_cached});
   }
-  for (const Entry& entry : entries) {
-    publish(entry.block, {chain[static_cast<std::size_t>(entry.index)], context_.id}, (entry.index + 1) * size);
+}
+
+void BlockPublisher::publish_run(const Run& run) const {
+  const std::int64_t size = context_.block_size;
+  pool().publish_chain(run.blocks, run.chain, context_.id, run.first * size, size);
+}
+
+// One by one: what of an announced store did not come about has to be known block by block.
+void BlockPublisher::announce_and_publish(const Request& request, const Run& run) const {
+  const std::int64_t size = context_.block_size;
+  const auto count = static_cast<std::int64_t>(run.blocks.size());
+  BlockStoredEvent event = describe(request, run.first * size, (run.first + count) * size);
+  std::vector<ExtraKeys> extra_keys;
+  std::int64_t cursor = 0;
+  for (std::size_t i = 0; i < run.blocks.size(); ++i) {
+    if (run.blocks[i] == kNullBlock) continue;
+    const std::int64_t start = (run.first + static_cast<std::int64_t>(i)) * size;
+    event.block_hashes.push_back(run.chain[i]);
+    extra_keys.push_back(request.extra_keys(start, start + size, cursor));
+  }
+  if (run.first > 0) {
+    event.parent_block_hash =
+        request.block_hashes()[static_cast<std::size_t>(run.first * size / context_.hash_block_size) - 1];
+  }
+  if (!extra_keys.empty()) event.extra_keys = std::move(extra_keys);
+  pool().append_event(std::move(event));
+  for (std::size_t i = 0; i < run.blocks.size(); ++i) {
+    if (run.blocks[i] == kNullBlock) continue;
+    publish(run.blocks[i], {run.chain[i], context_.id}, (run.first + static_cast<std::int64_t>(i) + 1) * size);
   }
 }
 

@@ -33,6 +33,14 @@ class BlockPublisher {
  private:
   [[nodiscard]] BlockPool& pool() const noexcept { return *context_.pool; }
   [[nodiscard]] bool events() const noexcept { return context_.pool->options().enable_events; }
+  /// Blocks that follow each other in a table, from position `first` on; null: nothing to publish.
+  struct Run {
+    std::span<const BlockId> blocks;
+    HashChain chain;  ///< element i is of blocks[i]
+    std::int64_t first = 0;
+  };
+  void publish_run(const Run& run) const;
+  void announce_and_publish(const Request& request, const Run& run) const;
   /// False when the block needs no key under this hash.
   [[nodiscard]] bool make_room(BlockId block, const BlockKey& key, std::int64_t covered) const;
   /// After the announcement; takes it back when the pool does not keep the key.

@@ -55,42 +55,52 @@ std::optional<BlockKey> key_of_hit(const BlockPool& pool, const GroupContext& co
 
 }  // namespace
 
-// Others may have let go of hits since the demand was counted. Those need one block more each, which must
-// not come out of what is set aside for fresh blocks.
-bool CacheCoordinator::pin_one(BlockHandle hit, const BlockKey& key, std::int64_t fresh,
-                               Reservation& reservation) const {
-  if (std::int64_t{reservation.remaining()} > fresh) return pool_.pin(hit, key, reservation);
-  Reservation nothing;
-  if (pool_.pin(hit, key, nothing)) return true;
+std::span<const BlockHandle> CacheCoordinator::needed_hits(std::size_t group,
+                                                           const AllocationPlan& plan) const noexcept {
+  const std::span<const BlockHandle> hits = hits_of(group, plan);
+  return hits.subspan(managers_[group]->unneeded_hits(plan.demand.total_computed, hits.size()));
+}
+
+// Others may have let go of the hit since the demand was counted: then it needs a block more.
+bool CacheCoordinator::pin_one(BlockHandle hit, const BlockKey& key, Reservation& reservation) const {
+  if (pool_.pin(hit, key, reservation)) return true;
+  if (reservation.remaining() > 0) return false;
   std::optional<Reservation> one_more = pool_.try_reserve(1);
   return one_more && pool_.pin(hit, key, *one_more);
 }
 
-bool CacheCoordinator::pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
-                                 std::int64_t fresh, Reservation& reservation, std::vector<BlockId>& pinned) const {
-  const SingleTypeManager& manager = *managers_[group];
-  const std::span<const BlockHandle> hits = hits_of(group, plan);
-  const std::size_t dropped = manager.unneeded_hits(plan.demand.total_computed, hits.size());
-  for (std::size_t i = dropped; i < hits.size(); ++i) {
-    const BlockHandle hit = hits[i];
-    if (hit.is_null()) continue;
-    const auto key = key_of_hit(pool_, manager.context(), request.block_hashes(), hit, static_cast<std::int64_t>(i),
-                                plan.demand.local_computed);
-    if (!key) return false;
-    if (!pin_one(hit, *key, fresh, reservation)) return false;
-    pinned.push_back(hit.id);
+std::size_t CacheCoordinator::pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
+                                        Reservation& reservation) const {
+  const GroupContext& context = managers_[group]->context();
+  const std::span<const BlockHandle> hits = needed_hits(group, plan);
+  const std::size_t first = hits_of(group, plan).size() - hits.size();
+  const auto stride = static_cast<std::size_t>(context.units_per_block());
+  const std::span<const BlockHash> hashes = request.block_hashes();
+  const HashChain chain{hashes.subspan(std::min(first * stride, hashes.size())), stride};
+  const auto whole = static_cast<std::size_t>(plan.demand.local_computed / context.block_size);
+  const std::size_t num_whole = std::min({hits.size(), chain.size(), whole - std::min(first, whole)});
+  std::size_t pinned = pool_.pin_prefix(hits.first(num_whole), chain, context.id, reservation);
+  for (; pinned < hits.size(); ++pinned) {
+    if (hits[pinned].is_null()) continue;
+    const auto index = static_cast<std::int64_t>(first + pinned);
+    const auto key = key_of_hit(pool_, context, hashes, hits[pinned], index, plan.demand.local_computed);
+    if (!key || !pin_one(hits[pinned], *key, reservation)) break;
   }
-  return true;
+  return pinned;
 }
 
-bool CacheCoordinator::pin_hits(const Request& request, const AllocationPlan& plan, std::int64_t fresh,
-                                Reservation& reservation) const {
+bool CacheCoordinator::pin_hits(const Request& request, const AllocationPlan& plan, Reservation& reservation) const {
   if (plan.hits == nullptr) return true;
-  std::vector<BlockId> pinned;
   for (std::size_t g = 0; g < managers_.size(); ++g) {
-    if (pin_group(g, request, plan, fresh, reservation, pinned)) continue;
-    std::reverse(pinned.begin(), pinned.end());
-    if (!pinned.empty()) pool_.free_blocks(pinned);
+    const std::size_t pinned = pin_group(g, request, plan, reservation);
+    if (pinned == needed_hits(g, plan).size()) continue;
+    std::vector<BlockId> taken;
+    for (std::size_t done = 0; done <= g; ++done) {
+      const std::span<const BlockHandle> hits = needed_hits(done, plan);
+      for (const BlockHandle& hit : done < g ? hits : hits.first(pinned)) taken.push_back(hit.id);
+    }
+    std::reverse(taken.begin(), taken.end());
+    pool_.free_blocks(taken);
     return false;
   }
   return true;

@@ -70,10 +70,9 @@ class CacheCoordinator {
 
   [[nodiscard]] BlockDemand blocks_to_allocate(const SequenceState& state, const AllocationPlan& plan) const;
 
-  /// Takes references to all hits, group after group; leaves at least `fresh` blocks of the reservation.
+  /// Takes references to all hits, group after group. `reservation` is for hits alone: BlockDemand::for_hits blocks.
   /// False: one was recycled since the look-up; all are given back.
-  [[nodiscard]] bool pin_hits(const Request& request, const AllocationPlan& plan, std::int64_t fresh,
-                              Reservation& reservation) const;
+  [[nodiscard]] bool pin_hits(const Request& request, const AllocationPlan& plan, Reservation& reservation) const;
 
   /// Tables from pinned hits, then blocks for external tokens. No effect on a sequence that has blocks.
   void allocate_computed_blocks(SequenceState& state, const AllocationPlan& plan, Reservation& reservation);
@@ -104,9 +103,12 @@ class CacheCoordinator {
     return manager.holds_encoder_tokens() ? plan.encoder_demand : plan.demand;
   }
   [[nodiscard]] std::span<const BlockHandle> hits_of(std::size_t group, const AllocationPlan& plan) const noexcept;
-  [[nodiscard]] bool pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
-                               std::int64_t fresh, Reservation& reservation, std::vector<BlockId>& pinned) const;
-  [[nodiscard]] bool pin_one(BlockHandle hit, const BlockKey& key, std::int64_t fresh, Reservation& reservation) const;
+  /// Those that are still read once everything computed is there.
+  [[nodiscard]] std::span<const BlockHandle> needed_hits(std::size_t group, const AllocationPlan& plan) const noexcept;
+  /// Answers how many of needed_hits() it has pinned, from the first on.
+  [[nodiscard]] std::size_t pin_group(std::size_t group, const Request& request, const AllocationPlan& plan,
+                                      Reservation& reservation) const;
+  [[nodiscard]] bool pin_one(BlockHandle hit, const BlockKey& key, Reservation& reservation) const;
 
   BlockPool& pool_;
   Managers managers_;

@@ -19,6 +19,7 @@ class RetentionMask {
     return mask;
   }
 
+  [[nodiscard]] bool keeps_everything() const noexcept { return !kept_; }
   [[nodiscard]] bool keeps(std::int64_t block) const {
     return !kept_ || (*kept_)[static_cast<std::size_t>(block - begin_)];
   }

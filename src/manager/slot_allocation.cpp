@@ -111,22 +111,28 @@ AllocatedSlots SlotAllocation::run(SequenceState& state) {
   BlockPool& pool = coordinator_.pool();
   const std::int64_t keep_free = need.left_to_keep(watermark_ + arguments_.reserved_blocks);
   if (need.reserved + keep_free > std::int64_t{pool.num_blocks()}) return result;
-  std::optional<Reservation> reservation;
+  std::optional<Reservation> fresh;
+  std::optional<Reservation> for_hits;
   if (need.reserved == 0 && keep_free == 0) {
-    reservation.emplace();  // most decode steps: the last block has room
+    fresh.emplace();  // most decode steps: the last block has room
+    for_hits.emplace();
   } else {
-    reservation = pool.try_reserve(static_cast<std::uint32_t>(need.reserved), static_cast<std::uint32_t>(keep_free));
-    if (!reservation) return result;
+    // Apart, so that pinning takes nothing that is set aside for fresh blocks.
+    const auto kept = static_cast<std::uint32_t>(keep_free);
+    const auto hits = static_cast<std::uint32_t>(need.for_hits);
+    fresh = pool.try_reserve(static_cast<std::uint32_t>(need.reserved) - hits, kept + hits);
+    if (fresh) for_hits = hits > 0 ? pool.try_reserve(hits, kept) : std::optional<Reservation>(std::in_place);
+    if (!for_hits) return result;
   }
 
-  if (!coordinator_.pin_hits(request_, plan, need.reserved - need.for_hits, *reservation)) {
+  if (!coordinator_.pin_hits(request_, plan, *for_hits)) {
     result.outcome = AllocateOutcome::prefix_lost;
     return result;
   }
   if (plan.hits != nullptr || plan.external_tokens > 0) {
-    coordinator_.allocate_computed_blocks(state, plan, *reservation);
+    coordinator_.allocate_computed_blocks(state, plan, *fresh);
   }
-  result.new_blocks = coordinator_.allocate_new_blocks(state, plan, *reservation);
+  result.new_blocks = coordinator_.allocate_new_blocks(state, plan, *fresh);
   result.outcome = AllocateOutcome::allocated;
   if (options_.enable_caching && !arguments_.delay_cache_blocks) {
     coordinator_.publish(request_, state, total_ + arguments_.num_new_tokens);  // never draft tokens

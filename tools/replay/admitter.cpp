@@ -27,16 +27,13 @@ Taken Admitter::take(const RequestKeys& request, std::vector<BlockId>& table) {
     return Taken::no_room;
   }
   table.resize(blocks);
-  for (std::size_t i = 0; i < hits_; ++i) {
-    if (!pool_.pin(found_[i], key(request, i), *reservation)) {
-      table.resize(i);
-      release(table);
-      return Taken::lost;
-    }
-    table[i] = found_[i].id;
-  }
-  if (reservation->remaining() < blocks - hits_) {  // a hit lost its last reference since it was counted
-    table.resize(hits_);
+  const HashChain chain{std::span(request.keys).first(hits_), 1};
+  const std::size_t pinned = pool_.pin_prefix(std::span(found_).first(hits_), chain, GroupId{0}, *reservation);
+  std::transform(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(pinned), table.begin(),
+                 [](const BlockHandle& block) { return block.id; });
+  // A hit was recycled, or lost its last reference since it was counted.
+  if (pinned < hits_ || reservation->remaining() < blocks - hits_) {
+    table.resize(pinned);
     release(table);
     return Taken::lost;
   }
@@ -51,12 +48,16 @@ Taken Admitter::take(const RequestKeys& request, std::vector<BlockId>& table) {
 }
 
 std::uint64_t Admitter::publish(const RequestKeys& request, std::span<const BlockId> table) {
-  std::uint64_t kept = 0;
-  for (std::size_t i = hits_; i < request.keys.size(); ++i) {
-    const bool is_kept = pool_.publish(table[i], key(request, i), static_cast<std::int64_t>(i + 1) * block_size_);
-    kept += is_kept ? 1U : 0U;
-    if (!carries_key_.empty()) {
-      carries_key_[table[i].value()] = is_kept ? 1 : 0;
+  if (request.keys.size() <= hits_) {
+    return 0;
+  }
+  const HashChain chain{std::span(request.keys).subspan(hits_), 1};
+  const auto fresh = table.subspan(hits_, chain.size());
+  const std::uint64_t kept =
+      pool_.publish_chain(fresh, chain, GroupId{0}, static_cast<std::int64_t>(hits_) * block_size_, block_size_);
+  if (!carries_key_.empty()) {
+    for (const BlockId block : fresh) {
+      carries_key_[block.value()] = kept == fresh.size() || pool_.covered_tokens(block) > 0 ? 1 : 0;
     }
   }
   return kept;

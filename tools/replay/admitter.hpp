@@ -44,9 +44,6 @@ class Admitter {
   [[nodiscard]] std::uint64_t evictions() const noexcept { return evictions_; }
 
  private:
-  [[nodiscard]] BlockKey key(const RequestKeys& request, std::size_t block) const noexcept {
-    return {request.keys[block], GroupId{0}};
-  }
   /// Hits without references: pinning them takes them out of the free order.
   [[nodiscard]] std::size_t unreferenced_hits() const noexcept;
 
