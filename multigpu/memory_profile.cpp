@@ -118,8 +118,20 @@ class Profiler {
     const MemoryReading after = probe_.read();
     line = taken(last_, after);
     if (!line) return moved(std::string("while ") + std::string(what) + " was measured", last_, after);
+    claim_from_context(last_, after, *line);
     last_ = after;
     return {};
+  }
+
+  /// On the host the workload's allocator may be served from memory that the process held before, and which was
+  /// counted as context: then the process grows by less than the allocator.
+  void claim_from_context(const MemoryReading& before, const MemoryReading& after, std::int64_t& line) {
+    const Figure pool = difference(after.pool_reserved, before.pool_reserved);
+    Figure& context = profile_.ledger.context;
+    if (!pool || !context || *pool <= line) return;
+    const std::int64_t claimed = std::min(*pool - line, *context);
+    line += claimed;
+    *context -= claimed;
   }
 
   Status moved(const std::string& when, const MemoryReading& before, const MemoryReading& after) const {

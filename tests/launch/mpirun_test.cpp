@@ -17,6 +17,13 @@ std::string mpirun(int ranks, const std::string& more = "") {
 
 const std::string kLaunch = std::string(KVPOOL_PROGRAM) + " launch ";
 
+/// A process that has ended may still be listed until somebody collects it.
+bool is_running(int pid) {
+  const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.compare(name_end, 3, ") Z") != 0;
+}
+
 TEST_F(ProgramTest, OutputsAreTheSameForOneTwoAndFourProcesses) {
   const std::string arguments = "--trace " + trace(12) + " --memory 16MiB --verify 1 --json";
   const CommandResult threads = run(kLaunch + arguments + " --ranks-as-threads 2");
@@ -82,6 +89,34 @@ TEST_F(ProgramTest, AKilledRankIsNamedByAllOthersWithinTheDeadline) {
       EXPECT_NE(text.find("rank 2 did not answer"), std::string::npos) << "rank " << rank << ": " << text;
     }
   }
+}
+
+TEST_F(ProgramTest, CtrlCAtTheLauncherEndsAllRanksWithThePartialResult) {
+  constexpr int kRanks = 2;
+  const std::string file = folder_.string() + "/";
+  const std::string script =
+      write("rank.sh", "#!/bin/sh\necho $$ > " + file + "pid.$OMPI_COMM_WORLD_RANK\nexec " + kLaunch + "--trace " +
+                           trace(20000) + " --memory 16MiB --deadline 20s --json --log-dir " + file + "logs > " + file +
+                           "out.$OMPI_COMM_WORLD_RANK 2> " + file + "err.$OMPI_COMM_WORLD_RANK\n");
+  RunningCommand running("exec env " + mpirun(kRanks) + "sh " + script, folder_);
+  for (int i = 0; i < 3000 && read_file(folder_ / "logs/rank-1.log").find("agreed on") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_EQ(kill(running.pid(), SIGINT), 0);
+  const CommandResult result = running.wait(std::chrono::seconds(60));
+  ASSERT_FALSE(result.timed_out);
+  EXPECT_NE(result.status, 0);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const int pid = std::atoi(read_file(folder_ / ("pid." + std::to_string(rank))).c_str());
+    ASSERT_GT(pid, 0);
+    for (int i = 0; i < 1000 && is_running(pid); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_FALSE(is_running(pid)) << "rank " << rank;
+  }
+  const Json json = Json::parse(read_file(folder_ / "out.0"));
+  EXPECT_EQ(json["interrupted"], true);
+  EXPECT_EQ(json["error"], nullptr);
+  EXPECT_GT(json["steps"], 0);
 }
 
 }  // namespace

@@ -170,6 +170,17 @@ TEST_F(ServeTest, RanksReportTheirMemoryAndAgreeOnTheSmallest) {
   for (const char* key : {"total", "peak", "non_pool", "available", "num_blocks", "backend", "device"}) {
     EXPECT_TRUE(json["ranks"][1].contains(key)) << key;
   }
+  for (const tools::Json& rank : json["ranks"]) {
+    std::int64_t sum = 0;
+    for (const auto& [name, bytes] : rank["ledger"].items()) {
+      if (name != "total" && bytes.is_number()) sum += bytes.get<std::int64_t>();
+    }
+    EXPECT_EQ(sum, rank["total"]) << "every byte has a name";
+    EXPECT_EQ(rank["ledger"]["total"], rank["total"]);
+    EXPECT_GT(rank["ledger"]["weights"], 0);
+  }
+  const std::string table = to_table(options, report);
+  EXPECT_NE(table.find("\n  peak_activations"), std::string::npos) << table;
 }
 
 TEST_F(ServeTest, AnInterruptionKeepsWhatIsThere) {

@@ -113,12 +113,17 @@ TEST(RankMemory, SurvivesTheWireAndNothingElseDoes) {
   memory.num_blocks = 77;
   memory.backend = "cpu";
   memory.device = "host";
+  memory.ledger = {{"total", memory.total}, {"weights", 12}, {"other_processes", std::nullopt}};
   const Bytes bytes = encode(memory);
   const auto decoded = decode_rank_memory(bytes, 3);
   ASSERT_TRUE(decoded.ok()) << decoded.error().message;
   EXPECT_EQ(decoded->total, memory.total);
   EXPECT_EQ(decoded->num_blocks, 77);
   EXPECT_EQ(decoded->device, "host");
+  ASSERT_EQ(decoded->ledger.size(), 3U);
+  EXPECT_EQ(decoded->ledger[1].key, "weights");
+  EXPECT_EQ(decoded->ledger[1].bytes, 12);
+  EXPECT_EQ(decoded->ledger[2].bytes, std::nullopt);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const auto cut = decode_rank_memory(std::span(bytes).first(size), 3);
     ASSERT_FALSE(cut.ok()) << size;

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdio>
 
 #include "kvpool/multigpu/divergence_monitor.hpp"
 #include "thread_ranks.hpp"
@@ -110,23 +109,21 @@ TEST(DivergenceMonitor, AWishForANewAgreementReachesAllRanks) {
   });
 }
 
-TEST(DivergenceMonitor, CostsMicrosecondsAStep) {
-  // A decode step of 256 sequences with blocks of 16 tokens changes about 16 entries.
-  constexpr std::uint32_t kSteps = 3200;
+TEST(DivergenceMonitor, ComparesOnceInThirtyTwoStepsAndNoOftener) {
+  // What that costs is measured by the benchmark (`ranks_watching`).
+  constexpr std::uint32_t kSteps = 320;
   on_thread_ranks(2, [](Communicator& comm) {
     DivergenceMonitor monitor(comm, every(32));
-    const auto start = std::chrono::steady_clock::now();
+    std::uint32_t compared = 0;
     for (std::uint32_t step = 0; step < kSteps; ++step) {
       for (std::uint32_t i = 0; i < 16; ++i) monitor.record({i, step, std::int64_t{step} * 16 + i});
       const auto outcome = monitor.end_step();
       ASSERT_TRUE(outcome.ok());
       ASSERT_FALSE(outcome->alarm.has_value());
+      EXPECT_EQ(outcome->compared, step % 32 == 31);
+      compared += outcome->compared ? 1U : 0U;
     }
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    if (comm.rank() == 0) std::printf("divergence check: %.2f us a step of 256 sequences\n", took.count() / kSteps);
-#if !defined(KVPOOL_SANITIZED_BUILD)
-    EXPECT_LT(took.count() / kSteps, 1000.0) << "2 % of a step of 50 ms";
-#endif
+    EXPECT_EQ(compared, kSteps / 32);
   });
 }
 

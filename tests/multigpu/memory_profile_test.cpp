@@ -206,6 +206,22 @@ TEST(MemoryProfile, WorkSpaceThatGrowsDuringTheRunIsContext) {
   EXPECT_EQ(profile->available_bytes, 28 * kGiB);
 }
 
+TEST(MemoryProfile, WeightsServedFromMemoryTheProcessHeldAreNoContext) {
+  Ordinary ordinary;
+  ordinary.device.outside = 6 * kGiB;  // of which the allocator will take 3 over
+  ordinary.stages.on_warm_up = [] {};
+  ordinary.stages.on_load = [&] {
+    ordinary.device.pool = 10 * kGiB;
+    ordinary.device.outside = 3 * kGiB;
+  };
+  const auto profile = ordinary.profile();
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  EXPECT_EQ(profile->ledger.weights, 10 * kGiB);
+  EXPECT_EQ(profile->ledger.context, 3 * kGiB);
+  EXPECT_EQ(profile->peak_bytes, 18 * kGiB);
+  EXPECT_EQ(testing::sum_of_lines(profile->ledger), profile->ledger.total);
+}
+
 TEST(MemoryProfile, AZeroFromTheManagementLibraryIsUnknown) {
   // In a container the library lists process ids of the host, does not find ours, and says 0.
   ScriptedMemoryProbe probe;

@@ -1,9 +1,7 @@
 // The agreement without network faults: what ranks bring, and what all of them return.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <stdexcept>
 
 #include "fake_storage.hpp"
@@ -210,24 +208,17 @@ TEST(RankCoordinator, NoPrefixOfAMessageIsTakenForTheWhole) {
   }
 }
 
-TEST(RankCoordinator, EightThreadRanksAgreeWithinTheBar) {
-  std::vector<double> milliseconds;
-  for (int run = 0; run < 15; ++run) {
-    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-    on_thread_ranks(8, [&](Communicator& comm) {
-      (void)comm.barrier(10s);
-      if (comm.rank() == 0) start = std::chrono::steady_clock::now();
+TEST(RankCoordinator, EightThreadRanksAgreeAgainAndAgain) {
+  // How long it takes is measured by the benchmark (`ranks_agreement`).
+  for (std::int64_t run = 0; run < 15; ++run) {
+    on_thread_ranks(8, [run](Communicator& comm) {
       FakeStorage storage;
-      EXPECT_TRUE(RankCoordinator(comm, options_with()).agree(view_of(100), storage).ok());
+      const auto agreement = RankCoordinator(comm, options_with()).agree(view_of(100 + run + comm.rank()), storage);
+      ASSERT_TRUE(agreement.ok()) << agreement.error().message;
+      EXPECT_EQ(agreement->num_blocks, std::vector<std::int64_t>{100 + run});
+      EXPECT_EQ(storage.held, agreement->num_blocks);
     });
-    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
-  std::sort(milliseconds.begin(), milliseconds.end());
-  std::printf("agreement of 8 thread ranks: median %.2f ms, best %.2f ms, worst %.2f ms\n", milliseconds[7],
-              milliseconds.front(), milliseconds.back());
-#if !defined(KVPOOL_SANITIZED_BUILD)
-  EXPECT_LE(milliseconds.front(), 50.0) << "the best run: what others do on the machine is not the protocol's cost";
-#endif
 }
 
 }  // namespace

@@ -71,9 +71,9 @@ int run(const BenchOptions& options) {
 
   const InterruptGuard guard;
   const IdleThread idle;
-  constexpr std::array kFamilies{bench_single_thread,   bench_prefix_throughput, bench_prefix_latency, bench_situations,
-                                 bench_index,           bench_requests,          bench_hashing,        bench_attention,
-                                 bench_attention_copies};
+  constexpr std::array kFamilies{
+      bench_single_thread, bench_prefix_throughput, bench_prefix_latency, bench_situations,       bench_index,
+      bench_requests,      bench_hashing,           bench_attention,      bench_attention_copies, bench_ranks};
   {
     std::optional<Progress> progress;
     if (options.json) {

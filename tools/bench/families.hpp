@@ -32,4 +32,7 @@ void bench_attention(const BenchPlan& plan);
 /// Appends and page copies on the CPU against memcpy, and the time of a plan.
 void bench_attention_copies(const BenchPlan& plan);
 
+/// Agreement of ranks, and what watching their block tables costs.
+void bench_ranks(const BenchPlan& plan);
+
 }  // namespace kvpool::tools

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "tools/cli/exit_status.hpp"
 
@@ -12,14 +15,18 @@ namespace {
 using tools::Json;
 using tools::ratio;
 
+constexpr std::size_t kMaxLedgerColumns = 8;
+
 std::int64_t total_tokens(const ServeResult& serve) {
   return serve.counters.prompt_tokens + serve.counters.output_tokens;
 }
 
 Json rank_json(const RankMemory& memory) {
+  Json ledger = Json::object();
+  for (const LedgerLine& line : memory.ledger) ledger[line.key] = line.bytes ? Json(*line.bytes) : Json(nullptr);
   return {{"rank", memory.rank},         {"total", memory.total},         {"peak", memory.peak},
           {"non_pool", memory.non_pool}, {"available", memory.available}, {"num_blocks", memory.num_blocks},
-          {"backend", memory.backend},   {"device", memory.device}};
+          {"backend", memory.backend},   {"device", memory.device},       {"ledger", std::move(ledger)}};
 }
 
 Json verify_json(const std::optional<VerifyReport>& verify) {
@@ -64,6 +71,30 @@ std::string rank_table(const LaunchReport& report) {
                         human_bytes(memory.non_pool), human_bytes(memory.available), thousands(memory.num_blocks));
   }
   return text;
+}
+
+/// A line per use of memory, a column per rank; with many ranks those that hold least and most.
+std::string ledger_table(const LaunchReport& report) {
+  std::vector<const RankMemory*> shown;
+  for (const RankMemory& memory : report.ranks) shown.push_back(&memory);
+  if (shown.size() > kMaxLedgerColumns) {
+    const auto [least, most] =
+        std::minmax_element(shown.begin(), shown.end(), [](const RankMemory* a, const RankMemory* b) {
+          return std::pair(a->num_blocks, a->rank) < std::pair(b->num_blocks, b->rank);
+        });
+    shown = {*least, *most};
+  }
+  if (shown.empty() || shown.front()->ledger.empty()) return {};
+  std::string text = fmt::format("\n{:<18}", "ledger");
+  for (const RankMemory* memory : shown) text += fmt::format(" {:>12}", fmt::format("rank {}", memory->rank));
+  for (std::size_t i = 0; i < shown.front()->ledger.size(); ++i) {
+    text += fmt::format("\n  {:<16}", shown.front()->ledger[i].key);
+    for (const RankMemory* memory : shown) {
+      const bool known = i < memory->ledger.size() && memory->ledger[i].bytes;
+      text += fmt::format(" {:>12}", known ? human_bytes(*memory->ledger[i].bytes) : "unknown");
+    }
+  }
+  return text + "\n";
 }
 
 std::string agreements_line(const std::vector<std::int64_t>& agreements) {
@@ -130,7 +161,8 @@ Json to_json(const LaunchOptions& options, const LaunchReport& report) {
   json["time_share"] = {{"schedule", ratio(serve.schedule_seconds, serve.seconds)},
                         {"attention", ratio(serve.attention_seconds, serve.seconds)},
                         {"projection", ratio(serve.projection_seconds, serve.seconds)},
-                        {"communication", ratio(serve.communication_seconds, serve.seconds)}};
+                        {"communication", ratio(serve.communication_seconds, serve.seconds)},
+                        {"tables", ratio(serve.table_seconds, serve.seconds)}};
   json["verify"] = verify_json(report.verify);
   json["divergence_checks"] = serve.divergence_checks;
   json["divergence_alarms"] = serve.alarms.size();
@@ -142,7 +174,7 @@ Json to_json(const LaunchOptions& options, const LaunchReport& report) {
 std::string to_table(const LaunchOptions& options, const LaunchReport& report) {
   const ServeResult& serve = report.serve;
   const auto percent = [&serve](double seconds) { return serve.seconds > 0 ? 100.0 * seconds / serve.seconds : 0.0; };
-  std::string text = rank_table(report);
+  std::string text = rank_table(report) + ledger_table(report);
   text += fmt::format("\nagreed num_blocks  {} of {} tokens, for {} ranks over {}\n", thousands(report.num_blocks()),
                       options.block_size, report.world_size, report.transport);
   text += fmt::format("requests           {} of {} finished, {} refused, {} preemptions, {} scheduler threads\n",
@@ -157,10 +189,10 @@ std::string to_table(const LaunchOptions& options, const LaunchReport& report) {
       thousands(serve.counters.hit_tokens), thousands(static_cast<std::int64_t>(serve.evictions)));
   text += fmt::format(
       "throughput         {} tokens/s in {:.1f} s: schedule {:.1f} %, attention {:.1f} %, projection "
-      "{:.1f} %, communication {:.1f} %\n",
+      "{:.1f} %, communication {:.1f} %, tables {:.1f} %\n",
       thousands(static_cast<std::int64_t>(ratio(static_cast<double>(total_tokens(serve)), serve.seconds))),
       serve.seconds, percent(serve.schedule_seconds), percent(serve.attention_seconds),
-      percent(serve.projection_seconds), percent(serve.communication_seconds));
+      percent(serve.projection_seconds), percent(serve.communication_seconds), percent(serve.table_seconds));
   text += fmt::format("output digest      {}\n", serve.output_digest);
   text +=
       fmt::format("block tables       {} divergence checks, {} alarms\n", serve.divergence_checks, serve.alarms.size());

@@ -132,6 +132,7 @@ class Driver {
     result_.attention_seconds = step_.times().attention;
     result_.projection_seconds = step_.times().projection;
     result_.communication_seconds = broadcast_seconds_ + step_.times().communication + step_.gather_seconds();
+    result_.table_seconds = step_.table_seconds();
     result_.counters = scheduler.counters();
     result_.refusals = scheduler.refusals();
     result_.evictions = evictions_before_ + core_.manager->pool().stats().evicted_blocks;

@@ -26,6 +26,7 @@ struct ServeResult {
   double attention_seconds = 0;
   double projection_seconds = 0;
   double communication_seconds = 0;
+  double table_seconds = 0;  ///< changes of block tables: applied, digested, compared
   scheduler::LaneCounters counters;
   std::uint64_t evictions = 0;
   std::vector<scheduler::Refusal> refusals;

@@ -42,6 +42,7 @@ Result<RankMemory> RankProfile::measure() {
   memory.non_pool = profile_->non_pool_bytes;
   memory.available = profile_->available_bytes;
   memory.backend = std::string(kernels::to_string(executor_.exec.backend));
+  memory.ledger = ledger_lines(profile_->ledger);
   memory.device = probe_->device_name() + " " + executor_.device->variant();
   return memory;
 }

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kvpool/foundation/error.hpp"
 #include "kvpool/multigpu/communicator.hpp"
+#include "kvpool/multigpu/memory_profile.hpp"
 
 namespace kvpool::launch {
 
@@ -21,6 +23,7 @@ struct RankMemory {
   std::int64_t num_blocks = 0;  ///< that `available` holds; ranks agree on the smallest
   std::string backend;
   std::string device;
+  std::vector<LedgerLine> ledger;  ///< where `total` goes, as of the profile
 };
 
 [[nodiscard]] Bytes encode(const RankMemory& memory);

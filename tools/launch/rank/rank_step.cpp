@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace kvpool::launch {
@@ -36,20 +37,20 @@ RankStep::RankStep(const TinyModel& model, const KvStorage& storage, Communicato
       executor_(model, storage, communicator, options) {}
 
 Status RankStep::run(const StepMessage& message, GatheredOutputs& gathered) {
-  if (Status status = mirror_.apply(message); !status.ok()) return status;
+  const auto timed = [](double& seconds, auto&& work) {
+    const auto start = std::chrono::steady_clock::now();
+    Status status = work();
+    seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return status;
+  };
+  if (Status status = timed(table_seconds_, [&] { return mirror_.apply(message); }); !status.ok()) return status;
   if (Status status = executor_.execute(message, mirror_, outputs_); !status.ok()) return status;
-  const auto start = std::chrono::steady_clock::now();
-  Status status = hand_over(gathered);
-  if (status.ok()) {
-    const bool wish = wants_agreement_ && monitor_.next_step_compares() && wants_agreement_();
-    status = note(monitor_.end_step(wish));
-  }
-  if (status.ok()) {
-    ++steps_;
-    tokens_ += message.num_tokens();
-  }
-  gather_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return status;
+  if (Status status = timed(gather_seconds_, [&] { return hand_over(gathered); }); !status.ok()) return status;
+  const bool wish = wants_agreement_ && monitor_.next_step_compares() && wants_agreement_();
+  if (Status status = timed(table_seconds_, [&] { return note(monitor_.end_step(wish)); }); !status.ok()) return status;
+  ++steps_;
+  tokens_ += message.num_tokens();
+  return {};
 }
 
 Status RankStep::compare_tables() { return note(monitor_.compare_now()); }

@@ -46,8 +46,10 @@ class RankStep {
   [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
   [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
   [[nodiscard]] const ExecutionTimes& times() const noexcept { return executor_.times(); }
-  /// Seconds spent in handing results over and in comparing tables.
+  /// Seconds spent in handing results over.
   [[nodiscard]] double gather_seconds() const noexcept { return gather_seconds_; }
+  /// Seconds spent in applying changes of tables, folding them into the digest, and comparing it with the other ranks'.
+  [[nodiscard]] double table_seconds() const noexcept { return table_seconds_; }
   [[nodiscard]] std::int64_t divergence_checks() const noexcept { return divergence_checks_; }
   /// One line per alarm.
   [[nodiscard]] const std::vector<std::string>& alarms() const noexcept { return alarms_; }
@@ -69,6 +71,7 @@ class RankStep {
   std::int64_t steps_ = 0;
   std::int64_t tokens_ = 0;
   double gather_seconds_ = 0;
+  double table_seconds_ = 0;
   std::int64_t divergence_checks_ = 0;
   std::vector<std::string> alarms_;
 };
