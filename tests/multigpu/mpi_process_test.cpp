@@ -162,15 +162,15 @@ TEST_P(StruckMpi, SurvivorsNameTheVictimInTime) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Steps, StruckMpi,
-                         ::testing::Values(Strike{4, "kill", "hello", 1}, Strike{4, "kill", "minimum", 2},
-                                           Strike{4, "kill", "commit", 0}, Strike{4, "kill", "sum", 3},
-                                           Strike{4, "kill", "serve", 1}, Strike{4, "stop", "hello", 2},
-                                           Strike{4, "stop", "minimum", 0}, Strike{4, "stop", "commit", 1},
-                                           Strike{4, "stop", "sum", 1}, Strike{4, "stop", "serve", 3},
-                                           Strike{2, "kill", "hello", 0}, Strike{2, "kill", "minimum", 1},
-                                           Strike{2, "kill", "commit", 1}, Strike{2, "stop", "hello", 1},
-                                           Strike{2, "stop", "minimum", 0}, Strike{2, "stop", "commit", 0}));
+INSTANTIATE_TEST_SUITE_P(
+    Steps, StruckMpi,
+    ::testing::Values(Strike{4, "kill", "hello", 1}, Strike{4, "kill", "minimum", 2}, Strike{4, "kill", "commit", 0},
+                      Strike{4, "kill", "sum", 3}, Strike{4, "kill", "serve", 1}, Strike{4, "stop", "hello", 2},
+                      Strike{4, "stop", "minimum", 0}, Strike{4, "stop", "commit", 1}, Strike{4, "stop", "sum", 1},
+                      Strike{4, "stop", "serve", 3}, Strike{2, "kill", "hello", 0}, Strike{2, "kill", "minimum", 1},
+                      Strike{2, "kill", "commit", 1}, Strike{2, "stop", "hello", 1}, Strike{2, "stop", "minimum", 0},
+                      Strike{2, "stop", "commit", 0}, Strike{2, "kill", "sum", 0}, Strike{2, "kill", "serve", 1},
+                      Strike{2, "stop", "sum", 1}, Strike{2, "stop", "serve", 0}));
 
 class UnfitMpi : public ::testing::TestWithParam<int> {};
 
