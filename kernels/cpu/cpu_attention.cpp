@@ -205,7 +205,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     scratch.q.grow(heads.count * padded * call.q_stride);
     std::fill_n(scratch.q.data(), heads.count * padded * call.q_stride, 0.0F);
     for (std::int64_t h = 0; h < heads.count; ++h) fill_queries(call, block, heads.first + h, h * padded, scratch);
-    scratch.scores.grow(padded * kKeyTile);
+    scratch.scores.grow(heads.count * padded * kKeyTile);
     scratch.fresh.grow(heads.count * state_floats(padded, call.acc_stride));
     const RowStates fresh = RowStates::at(scratch.fresh.data(), padded, call.acc_stride);
     RowTask task{};

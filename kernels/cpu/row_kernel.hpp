@@ -5,11 +5,11 @@
 // AVX-512. For the same reason V and L live in anonymous namespaces.
 //
 // Per tile of 128 keys: dot products in blocks of 4 rows x some keys, softmax step, then sum of p * v. What comes later
-// is fetched meanwhile, a line or two between the multiply-adds: a burst would fill the miss buffers and stall. One
-// head fetches the V rows of its tile during the dot products and the K rows of the next tile during the sums. Heads
-// that lie side by side in every token walk the tile one after the other and fetch the next tile in the order of
-// memory. Each new page of the processor is touched a tile early, so that its address is known when its lines are asked
-// for.
+// is fetched meanwhile, some lines between the multiply-adds: the V rows of the tile during the dot products, the K
+// rows of the next tile during the sums. A burst would fill the miss buffers and stall. Lines are asked for in the
+// order of memory, into the second-level cache, and once more some keys before they are used, into the first: the loads
+// of the arithmetic would else queue for miss buffers behind the fetches. Heads that lie side by side in every token
+// share a tile and a fetch.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ struct RowKernel {
   static constexpr int kVecs = L::kVecs;
   static constexpr std::int64_t kStep = V::kLanes * kVecs;
   static constexpr int kKeys = V::kKeyBlock;
-  static constexpr std::int64_t kTouched = 4;    ///< pages of K and of V looked up at once, since walks overlap
+  static constexpr std::int64_t kLine = 64;
+  static constexpr std::int64_t kDotKeys = 16;   ///< keys of one head before the next one's turn
   static constexpr int kWide = V::kWideVectors;  ///< vectors of an accumulator chunk
   static constexpr std::size_t kKeyExtent = V::kKeyBlock;
   static constexpr std::size_t kVecExtent = L::kVecs;
@@ -35,23 +36,33 @@ struct RowKernel {
   using Tiles = RowTiles<V>;
   using Softmax = RowSoftmax<V>;
 
+  /// What `Bytes` of arithmetic allow to fetch: that many bytes, or a line in every so many steps.
+  template <std::int64_t Bytes>
+  static KVPOOL_INLINE void take_for(LineFeed& feed, std::int64_t step) {
+    if constexpr (Bytes >= kLine) {
+      feed.take<static_cast<int>(Bytes / kLine)>();
+    } else if (step % (kLine / Bytes) == 0) {
+      feed.take<1>();
+    }
+  }
+
   static KVPOOL_INLINE std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static KVPOOL_INLINE std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
   // --- dot products -----------------------------------------------------------------------------------
 
   template <bool Tail>
-  static KVPOOL_INLINE void dot_step(const std::byte* const* k, std::int64_t shift, const float* q, std::int64_t stride,
+  static KVPOOL_INLINE void dot_step(const std::byte* const (&k)[kKeyExtent], const float* q, std::int64_t stride,
                                      std::int64_t at, std::int64_t left, F (&acc)[kRowBlock][kKeyExtent]) {
     F key[kKeyExtent][kVecExtent];
     KVPOOL_UNROLL
     for (int i = 0; i < kKeys; ++i) {
       if constexpr (Tail) {
         alignas(64) std::byte padded[64] = {};
-        __builtin_memcpy(padded, k[i] + (shift + at * L::kBytes), static_cast<std::size_t>(left * L::kBytes));
+        __builtin_memcpy(padded, k[i] + at * L::kBytes, static_cast<std::size_t>(left * L::kBytes));
         L::load(padded, key[i]);
       } else {
-        L::load(k[i] + (shift + at * L::kBytes), key[i]);
+        L::load(k[i] + at * L::kBytes, key[i]);
       }
     }
     KVPOOL_UNROLL
@@ -69,38 +80,39 @@ struct RowKernel {
   static KVPOOL_INLINE void dot_block(const RowTask& t, const RowWalk& keys, std::int64_t i, std::int64_t row,
                                       float* scores) {
     const float* q = static_cast<const float*>(t.q) + row * t.q_stride;
-    const std::byte* const* ahead = keys.ahead + i;
     F acc[kRowBlock][kKeyExtent];
     KVPOOL_UNROLL
     for (int r = 0; r < kRowBlock; ++r) {
       KVPOOL_UNROLL
       for (int j = 0; j < kKeys; ++j) acc[r][j] = V::zero();
     }
-    std::int64_t at = 0;
-    std::int64_t line = 0;
-    for (; at + kStep <= t.dim; at += kStep) {
-      if (line < keys.ahead_bytes) {
-        KVPOOL_UNROLL
-        for (int j = 0; j < kKeys; ++j) V::prefetch(ahead[j] + line);
-        line += 64;
-      }
-      dot_step<false>(keys.rows + i, keys.shift, q, t.q_stride, at, 0, acc);
+    const std::byte* k[kKeyExtent];
+    const std::byte* near[kKeyExtent];
+    KVPOOL_UNROLL
+    for (int j = 0; j < kKeys; ++j) {
+      k[j] = keys.rows[i + j] + keys.shift;
+      near[j] = keys.rows[i + kNear + j] + keys.shift;
     }
-    if (at < t.dim) dot_step<true>(keys.rows + i, keys.shift, q, t.q_stride, at, t.dim - at, acc);
+    LineFeed* const feed = keys.feed;
+    std::int64_t at = 0;
+    for (; at + kStep <= t.dim; at += kStep) {
+      if (feed != nullptr) {
+        take_for<kKeys * kStep * L::kBytes>(*feed, at / kStep);
+        if (kStep * L::kBytes >= kLine || at * L::kBytes % kLine == 0) {
+          KVPOOL_UNROLL
+          for (int j = 0; j < kKeys; ++j) fetch_near(near[j] + at * L::kBytes);
+        }
+      }
+      dot_step<false>(k, q, t.q_stride, at, 0, acc);
+    }
+    if (at < t.dim) dot_step<true>(k, q, t.q_stride, at, t.dim - at, acc);
     V::store_sums(acc, scores, kKeyTile);
   }
 
-  static void dot_tile(const RowTask& t, const RowWalk& keys, const PageTouch& touch, const TileSpan& s) {
+  static void dot_tile(const RowTask& t, const RowWalk& keys, const TileSpan& s) {
     RowWalk quiet = keys;
-    quiet.ahead_bytes = 0;
+    quiet.feed = nullptr;
     for (std::int64_t i = s.lo & ~std::int64_t{kKeys - 1}; i < s.hi; i += kKeys) {
-      if ((i & (kTouched * touch.stride - 1)) == 0) {
-        const std::int64_t stop = least(i + kTouched * touch.stride, kKeyTile);
-        for (std::int64_t j = i; j < stop; j += touch.stride) {
-          V::prefetch(touch.k[j]);
-          V::prefetch(touch.v[j]);
-        }
-      }
       for (std::int64_t r = 0; r < t.rows; r += kRowBlock) {
         float* scores = t.scores + r * kKeyTile + i;
         const RowWalk& walk = r == 0 ? keys : quiet;
@@ -185,7 +197,6 @@ struct RowKernel {
     constexpr std::size_t kExtent = kCount;
     const float* p = t.scores + row * kKeyTile;
     float* out = t.acc + row * t.acc_stride + at;
-    const bool fetch = at * L::kBytes < v.ahead_bytes;
     F acc[kRowBlock][kExtent];
     KVPOOL_UNROLL
     for (int r = 0; r < kRowBlock; ++r) {
@@ -196,10 +207,11 @@ struct RowKernel {
     for (std::int64_t i = range.all_lo; i < range.all_hi; ++i) {
       F value[kExtent];
       load_value<Steps, Tail>(v.rows[i] + v.shift, at, t.dim_v - at, value);
-      if (fetch) {
+      if (v.feed != nullptr) {
+        if (i % kTakesInSoftmax != 0) take_for<Steps * kStep * L::kBytes>(*v.feed, at / (Steps * kStep));
         KVPOOL_UNROLL
-        for (int line = 0; line < (Steps * kStep * L::kBytes + 63) / 64; ++line)
-          V::prefetch(v.ahead[i] + at * L::kBytes + line * 64);
+        for (std::int64_t b = 0; b < Steps * kStep * L::kBytes; b += kLine)
+          fetch_near(v.rows[i + kNear] + v.shift + at * L::kBytes + b);
       }
       KVPOOL_UNROLL
       for (int r = 0; r < kRowBlock; ++r) {
@@ -238,7 +250,7 @@ struct RowKernel {
       for (; at + kSteps * kStep <= t.dim_v; at += kSteps * kStep)
         pv_chunk<kSteps, false>(t, walk, range, r, at, factor + r);
       for (; at + kStep <= t.dim_v; at += kStep) pv_chunk<1, false>(t, walk, range, r, at, factor + r);
-      walk.ahead_bytes = 0;
+      walk.feed = nullptr;
       if (at < t.dim_v) pv_chunk<1, true>(t, walk, range, r, at, factor + r);
     }
   }
@@ -265,72 +277,61 @@ struct RowKernel {
     one.scale += h;
     const std::int64_t element = t.bf16_queries ? 2 : 4;
     one.q = static_cast<const std::byte*>(t.q) + h * padded_rows(t) * t.q_stride * element;
+    one.scores += h * padded_rows(t) * kKeyTile;
     one.acc += h * t.state_stride;
     one.max += h * t.state_stride;
     one.sum += h * t.state_stride;
     return one;
   }
 
-  static void attend_tile(const RowTask& t, const TileSpan& s, const RowWalk& keys, const RowWalk& values,
-                          const PageTouch& touch) {
-    float factor[kMaxTaskRows];
-    dot_tile(t, keys, touch, s);
-    for (std::int64_t r = 0; r < t.rows; ++r) factor[r] = Softmax::step(t, r, s);
-    for (std::int64_t r = t.rows; r < padded_rows(t); ++r) factor[r] = 0;
-    pv_tile(t, values, s, factor);
-  }
-
-  /// Looks up the pages of the rows that will be fetched beside head h.
-  static void touch_share(const RowTask& t, const TileRows& next, std::int64_t h) {
-    const std::int64_t share = kKeyTile / t.heads;
-    const std::int64_t stride = most(1, Tiles::kProcessorPage / most(1, t.k.token_bytes));
-    for (std::int64_t i = h * share; i < least((h + 1) * share, kKeyTile); i += stride) {
-      V::prefetch(next.k[i]);
-      V::prefetch(next.v[i]);
+  /// One tile of all heads. Dot products go through the heads every few keys, so that K is read in the order of memory.
+  static void attend_tile(const RowTask* heads, std::int64_t count, const TileSpan& s, const std::byte* const* k,
+                          const std::byte* const* v, LineFeed& feed) {
+    const std::int64_t part = count == 1 ? kKeyTile : kDotKeys;
+    for (std::int64_t i = s.lo / part * part; i < s.hi; i += part) {
+      const TileSpan keys{s.first, most(s.lo, i), least(s.hi, i + part)};
+      for (std::int64_t h = 0; h < count; ++h) dot_tile(heads[h], {k, h * heads[h].k.head_bytes, &feed}, keys);
+    }
+    for (std::int64_t h = 0; h < count; ++h) {
+      const RowTask& t = heads[h];
+      float factor[kMaxTaskRows];
+      for (std::int64_t r = 0; r < t.rows; ++r) factor[r] = Softmax::step(t, r, s, r < kRowBlock ? &feed : nullptr);
+      for (std::int64_t r = t.rows; r < padded_rows(t); ++r) factor[r] = 0;
+      pv_tile(t, {v, h * t.v.head_bytes, &feed}, s, factor);
     }
   }
 
-  /// One tile of all heads; the next one is in the ring already.
-  static void attend_heads(const RowTask& t, const TileSpan& s, RowRing<V>& ring, int current) {
-    const TileRows rows = ring.tile(current);
-    const std::int64_t row_bytes = most(t.dim, t.dim_v) * L::kBytes;
-    if (t.heads == 1) {
-      const TileRows next = ring.tile(1 - current);
-      attend_tile(t, s, {rows.k, 0, ring.after_k(current), row_bytes}, {rows.v, 0, ring.after_v(current), row_bytes},
-                  {next.k, next.v, Tiles::touch_stride(t)});
-      return;
-    }
-    const TileRows next = ring.tile(1 - current);
-    const std::byte* next_k[kKeyTile];
-    const std::byte* next_v[kKeyTile];
-    HeadSpread<V> spread_k(t.heads, t.k.head_bytes);
-    HeadSpread<V> spread_v(t.heads, t.v.head_bytes);
-    for (std::int64_t h = 0; h < t.heads; ++h) {
-      spread_k.take(next.k, next_k);
-      spread_v.take(next.v, next_v);
-      touch_share(t, next, h + 1);
-      attend_tile(task_of_head(t, h), s, {rows.k, h * t.k.head_bytes, next_k, t.dim * L::kBytes},
-                  {rows.v, h * t.v.head_bytes, next_v, t.dim_v * L::kBytes}, {next.k, next.v, 2 * kKeyTile});
-    }
+  static RowRuns k_runs(const RowTask& t, const TileSpan& s) {
+    return RowRuns(t, t.k, t.dim * L::kBytes, s.first + s.lo, s.first + s.hi);
+  }
+  static RowRuns v_runs(const RowTask& t, const TileSpan& s) {
+    return RowRuns(t, t.v, t.dim_v * L::kBytes, s.first + s.lo, s.first + s.hi);
   }
 
   static void attend(const RowTask& t) {
     clear(t);
-    RowRing<V> ring(t);
+    const std::byte* k[kKeyTile + kNear];
+    const std::byte* v[kKeyTile + kNear];
+    for (const std::byte*& row : k) row = t.k.base;  // so that every place can be fetched, used or not
+    for (const std::byte*& row : v) row = t.v.base;
+    const TileRows rows{k, v};
+    RowTask heads[kMaxTaskHeads];
+    for (std::int64_t h = 0; h < t.heads; ++h) heads[h] = task_of_head(t, h);
+    LineFeed feed;
     TileSpan span = Tiles::span_of(t, t.begin);
-    ring.locate(t, span, 0);
-    int current = 0;
     for (std::int64_t first = t.begin; first < t.end; first += kKeyTile) {
       TileSpan next{first + kKeyTile, 0, 0};
       if (next.first < t.end) {
         next = Tiles::span_of(t, next.first);
-        ring.locate(t, next, 1 - current);
       } else {
-        ring.locate(t, {next.first, 0, most(0, least(t.ahead_end - next.first, kKeyTile))}, 1 - current);
+        next.hi = most(0, least(t.ahead_end - next.first, kKeyTile));
       }
-      if (span.lo < span.hi) attend_heads(t, span, ring, current);
+      if (span.lo < span.hi) {
+        Tiles::locate(t, span, rows);
+        feed.start(v_runs(t, span), k_runs(t, next));
+        attend_tile(heads, t.heads, span, k, v, feed);
+      }
       span = next;
-      current = 1 - current;
     }
   }
 

@@ -50,7 +50,7 @@ struct RowSoftmax {
   }
 
   /// Scores become probabilities against the new maximum; returns the factor for what was summed before.
-  static float step(const RowTask& t, std::int64_t r, const TileSpan& s) {
+  static float step(const RowTask& t, std::int64_t r, const TileSpan& s, LineFeed* feed) {
     float* scores = t.scores + r * kKeyTile;
     const std::int64_t lo = Tiles::row_lo(t, r, s);
     const std::int64_t hi = Tiles::row_hi(t, r, s, s.hi);
@@ -84,6 +84,7 @@ struct RowSoftmax {
     F total = V::zero();
     for (std::int64_t i = from; i < to; i += V::kLanes) {
       const F p = exp_neg(V::sub(V::load(scores + i), base));
+      if (feed != nullptr) feed->template take<kLinesInSoftmax>();
       V::store(scores + i, p);
       total = V::add(total, p);
     }

@@ -18,6 +18,8 @@ inline constexpr std::int64_t kKeyTile = 128;
 inline constexpr std::int64_t kRowBlock = 4;
 /// Most rows of a task.
 inline constexpr std::int64_t kMaxTaskRows = 64;
+/// Most KV heads of a task.
+inline constexpr std::int64_t kMaxTaskHeads = 16;
 /// Prepared rows and accumulators are padded to a multiple of this many elements.
 inline constexpr std::int64_t kRowPad = 64;
 
@@ -59,7 +61,7 @@ struct RowTask {
   std::int64_t end;
   std::int64_t ahead_end;  ///< keys [end, ahead_end) will be asked for next: worth fetching, never read
 
-  float* scores;  ///< [padded rows][kKeyTile], scratch
+  float* scores;  ///< [heads][padded rows][kKeyTile], scratch
   float* acc;     ///< [padded rows][acc_stride] of the first head, result: sum of p * v, in the tier's element order
   std::int64_t acc_stride;
   float* max;                 ///< [padded rows] of the first head, result

@@ -6,31 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/line_feed.hpp"
 #include "kernels/cpu/row_task.hpp"
 
-#if defined(__clang__)
-#define KVPOOL_UNROLL _Pragma("unroll")
-#else
-#define KVPOOL_UNROLL _Pragma("GCC unroll 16")
-#endif
-#define KVPOOL_INLINE inline __attribute__((always_inline))
-
 namespace kvpool::kernels {
-namespace {
-
-/// Asks for the line of p in the second-level cache. Written as an instruction, since a compiler may drop a loop that
-/// does nothing but call its own prefetch function.
-KVPOOL_INLINE void fetch_line(const std::byte* p) {
-#if defined(__x86_64__)
-  asm volatile("prefetcht1 %0" : : "m"(*p));
-#elif defined(__aarch64__)
-  asm volatile("prfm pldl2keep, %0" : : "Q"(*p));
-#else
-  __builtin_prefetch(p, 0, 2);
-#endif
-}
-
-}  // namespace
 
 /// Rows of one tile: kKeyTile places for K, as many for V; those of the first head of the task.
 struct TileRows {
@@ -44,25 +23,26 @@ struct TileSpan {
   std::int64_t hi;
 };
 
-/// Rows of one head to work on, and rows to fetch meanwhile: `ahead_bytes` of ahead[i] beside row i.
+namespace {
+
+/// Keys by which rows are asked for in the first-level cache before they are used.
+constexpr std::int64_t kNear = 8;
+/// Lines fetched beside one vector of softmax weights, for which the sums leave out one in so many keys.
+constexpr int kLinesInSoftmax = 2;
+constexpr std::int64_t kTakesInSoftmax = 8;
+
+/// Rows of one head to work on, and what to fetch meanwhile.
 struct RowWalk {
   const std::byte* const* rows;  ///< [kKeyTile], of the first head of the task
   std::int64_t shift;            ///< bytes from there to the rows of this head
-  const std::byte* const* ahead;
-  std::int64_t ahead_bytes;  ///< 0: nothing
+  LineFeed* feed;                ///< nullptr: nothing to fetch
 };
 
-/// Rows of the next tile whose pages the processor should look up early: one line of every `stride`th row.
-struct PageTouch {
-  const std::byte* const* k;
-  const std::byte* const* v;
-  std::int64_t stride;  ///< a power of two
-};
+}  // namespace
 
 template <class V>
 struct RowTiles {
   static constexpr std::int64_t kKeys = V::kKeyBlock;
-  static constexpr std::int64_t kProcessorPage = 4096;
   static KVPOOL_INLINE std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static KVPOOL_INLINE std::int64_t most(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
@@ -87,13 +67,6 @@ struct RowTiles {
     }
     if (lo >= hi) return {first, 0, 0};
     return {first, lo - first, hi - first};
-  }
-
-  /// Rows from one page of the processor to the next, rounded down to a power of two and at least a block of keys.
-  static std::int64_t touch_stride(const RowTask& t) {
-    std::int64_t stride = kKeys;
-    while (stride * 2 <= t.page_size && stride * 2 * t.k.token_bytes <= kProcessorPage) stride *= 2;
-    return stride;
   }
 
   /// Row pointers of the tile; keys that no row needs point to one that some row needs.
@@ -121,59 +94,6 @@ struct RowTiles {
     const std::int64_t stop = (s.hi + kKeys - 1) & ~std::int64_t{kKeys - 1};
     for (std::int64_t j = s.hi; j < stop; ++j) rows.k[j] = rows.k[s.hi - 1];
   }
-};
-
-/// The rows of two tiles, one worked on and one to come, as one ring: K and V of the first, K and V of the second.
-template <class V>
-class RowRing {
- public:
-  explicit RowRing(const RowTask& t) {
-    for (const std::byte*& row : rows_) row = t.k.base;  // so that every place can be fetched, used or not
-  }
-
-  TileRows tile(int which) { return {rows_ + which * 2 * kKeyTile, rows_ + which * 2 * kKeyTile + kKeyTile}; }
-
-  /// `s` as far as the task needs it; behind its last tile, what will be asked for next.
-  void locate(const RowTask& t, const TileSpan& s, int which) {
-    RowTiles<V>::locate(t, s, tile(which));
-    if (which == 0) __builtin_memcpy(rows_ + 4 * kKeyTile, rows_, kDistance * sizeof(rows_[0]));
-  }
-
-  /// One head: the rows that come kDistance keys later in the ring.
-  const std::byte* const* after_k(int which) const { return rows_ + which * 2 * kKeyTile + kDistance; }
-  const std::byte* const* after_v(int which) const { return rows_ + which * 2 * kKeyTile + kKeyTile + kDistance; }
-
- private:
-  /// Far enough to hide the latency of memory; the second-level cache holds it.
-  static constexpr std::int64_t kDistance = 128;
-  static_assert(kDistance % V::kKeyBlock == 0 && kDistance <= kKeyTile);
-
-  const std::byte* rows_[4 * kKeyTile + kDistance];
-};
-
-/// Several heads: the rows of all heads of the next tile in the order in which they lie in memory, a share of them
-/// beside each head of this tile.
-template <class V>
-class HeadSpread {
- public:
-  HeadSpread(std::int64_t heads, std::int64_t head_bytes) : heads_(heads), head_bytes_(head_bytes) {}
-
-  /// The rows to fetch beside the next head. `rows`: those of the first head.
-  void take(const std::byte* const* rows, const std::byte** out) {
-    for (std::int64_t i = 0; i < kKeyTile; ++i) {
-      out[i] = rows[token_] + head_ * head_bytes_;
-      if (++head_ == heads_) {
-        head_ = 0;
-        ++token_;
-      }
-    }
-  }
-
- private:
-  std::int64_t heads_;
-  std::int64_t head_bytes_;
-  std::int64_t token_ = 0;
-  std::int64_t head_ = 0;
 };
 
 }  // namespace kvpool::kernels

@@ -60,7 +60,6 @@ inline __m512 dot_pairs(__m512 acc, __m512i a, __m512i b) {
 template <class Keys>
 inline void dot_block_of(const RowTask& t, const RowWalk& keys, std::int64_t first, std::int64_t row, float* scores) {
   const std::byte* const* k = keys.rows + first;
-  const std::byte* const* ahead = keys.ahead + first;
   constexpr std::int64_t kStep = 32 * Keys::kCount;
   const auto* q = static_cast<const std::uint16_t*>(t.q) + row * t.q_stride;
   __m512 acc[kRowBlock][4];
@@ -80,23 +79,30 @@ inline void dot_block_of(const RowTask& t, const RowWalk& keys, std::int64_t fir
       }
     }
   };
+  const std::byte* row_of[4];
+  const std::byte* near[4];
+  KVPOOL_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    row_of[i] = k[i] + keys.shift;
+    near[i] = k[i + kNear] + keys.shift;
+  }
   std::int64_t at = 0;
-  std::int64_t line = 0;
-  __m512i key[4][Keys::kCount];
-  for (; at + kStep <= t.dim; at += kStep, line += 64) {
-    if (line < keys.ahead_bytes) {
+  for (; at + kStep <= t.dim; at += kStep) {
+    if (keys.feed != nullptr) {
+      keys.feed->take<4>();
       KVPOOL_UNROLL
-      for (int i = 0; i < 4; ++i) Avx512Vec::prefetch(ahead[i] + line);
+      for (int i = 0; i < 4; ++i) fetch_near(near[i] + at * Keys::kBytes);
     }
+    __m512i key[4][Keys::kCount];
     KVPOOL_UNROLL
-    for (int i = 0; i < 4; ++i) Keys::load(k[i] + (keys.shift + at * Keys::kBytes), key[i]);
+    for (int i = 0; i < 4; ++i) Keys::load(row_of[i] + at * Keys::kBytes, key[i]);
     step(key, at);
   }
   if (at < t.dim) {
+    __m512i key[4][Keys::kCount];
     for (int i = 0; i < 4; ++i) {
       alignas(64) std::byte padded[64] = {};
-      __builtin_memcpy(padded, k[i] + (keys.shift + at * Keys::kBytes),
-                       static_cast<std::size_t>((t.dim - at) * Keys::kBytes));
+      __builtin_memcpy(padded, row_of[i] + at * Keys::kBytes, static_cast<std::size_t>((t.dim - at) * Keys::kBytes));
       Keys::load(padded, key[i]);
     }
     step(key, at);

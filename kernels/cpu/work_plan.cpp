@@ -18,14 +18,14 @@ constexpr std::int64_t kFewRows = 16;
 
 /// Bytes that a tile and the next one may take in the second-level cache.
 std::int64_t tile_budget() {
-  static const std::int64_t budget = [] {
+  static const std::int64_t kBudget = [] {
     long bytes = -1;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
     bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
 #endif
     return bytes > 0 ? bytes / 2 : std::int64_t{1} << 19;
   }();
-  return budget;
+  return kBudget;
 }
 
 void add_blocks(const StepInput& step, std::int64_t b, WorkPlan& plan) {
@@ -77,7 +77,8 @@ std::int64_t heads_together(const PagedKvView& kv, const WorkPlan& plan, int thr
     if (block.rows() > kFewRows) return 1;
   }
   const std::int64_t head_bytes = 2 * kKeyTile * (kv.head_dim + kv.head_dim_v) * element_bytes(kv.dtype);
-  std::int64_t heads = std::clamp<std::int64_t>(tile_budget() / head_bytes, 1, kv.num_kv_heads);
+  std::int64_t heads =
+      std::clamp<std::int64_t>(tile_budget() / head_bytes, 1, std::min(kv.num_kv_heads, kMaxTaskHeads));
   const auto items = static_cast<std::int64_t>(plan.items.size());
   while (threads > 1 && heads > 1 && items * ((kv.num_kv_heads + heads - 1) / heads) < 2 * threads)
     heads = (heads + 1) / 2;
