@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over everything that runs more than one thread. A clean run counts only if the same build
+# ThreadSanitizer over the unit tests and everything that runs more than one thread. A clean run counts only if the same build
 # reports a race that is really there, so the canary comes first.
 # Usage: tools/test_tsan.sh PRESET
 set -euo pipefail
@@ -9,7 +9,7 @@ preset=${1:-tsan}
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 cmake --preset "$preset" "${launcher[@]}" | tail -n 4
-cmake --build --preset "$preset" -j "$(nproc)" --target checks_concurrency race_canary kvpool_stress | tail -n 3
+cmake --build --preset "$preset" -j "$(nproc)" --target checks_concurrency checks_unit race_canary kvpool_stress | tail -n 3
 
 # Address-space randomisation with many bits breaks TSan's shadow layout on some kernels.
 no_aslr=()
@@ -22,4 +22,4 @@ if ! grep -q "WARNING: ThreadSanitizer: data race" <<<"$report" || ! grep -q "ra
   exit 1
 fi
 echo "canary: the planted race was reported"
-"${no_aslr[@]}" ctest --preset "$preset" --no-tests=error -L concurrency
+"${no_aslr[@]}" ctest --preset "$preset" --no-tests=error -L 'concurrency|unit'
