@@ -87,6 +87,7 @@ class BasicBlockPool {
   [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
   [[nodiscard]] bool has_key(BlockId block, const BlockKey& key) const;
   [[nodiscard]] bool is_block_writable(BlockId block) const noexcept;
+  [[nodiscard]] std::optional<std::uint64_t> sharing_changes() const noexcept;
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;
   [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;
 

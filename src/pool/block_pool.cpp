@@ -103,6 +103,7 @@ std::int64_t BlockPool::covered_tokens(BlockId block) const { return impl_->pool
 bool BlockPool::has_key(BlockId block, const BlockKey& key) const { return impl_->pool.has_key(block, key); }
 bool BlockPool::is_block_writable(BlockId block) const noexcept { return impl_->pool.is_block_writable(block); }
 std::uint32_t BlockPool::ref_count(BlockId block) const noexcept { return impl_->pool.ref_count(block); }
+std::optional<std::uint64_t> BlockPool::sharing_changes() const noexcept { return impl_->pool.sharing_changes(); }
 BlockHandle BlockPool::handle(BlockId block) const noexcept { return impl_->pool.handle(block); }
 
 // --- events and inspection -----------------------------------------------------------------------------

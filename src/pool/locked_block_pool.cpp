@@ -236,7 +236,7 @@ std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std
   }
   for (auto it = left.rbegin(); it != left.rend(); ++it) enqueue_front(home, **it);
   home.counters.add<&PoolStats::released_blocks>(released);
-  home.counters.add<&PoolStats::released_references>(references);
+  home.counters.add_visibly<&PoolFlows::shared_releases>(references - released);
   return freed;
 }
 

@@ -73,6 +73,14 @@ std::size_t BasicBlockPool<Atom, Placement>::pop_stack(Shard& shard, std::span<s
   return popped;
 }
 
+template <template <class> class Atom, class Placement>
+std::optional<std::uint64_t> BasicBlockPool<Atom, Placement>::sharing_changes() const noexcept {
+  if (!options_.enable_stats) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (const auto& shard : shards_) sum += shard->counters.sharing_changes();
+  return sum;
+}
+
 /// One round over all places where free blocks stand, own shard first.
 template <template <class> class Atom, class Placement>
 template <class OnClaimed>
@@ -151,7 +159,7 @@ void BasicBlockPool<Atom, Placement>::note(ShardCounters<Atom>& counters, const 
 template <template <class> class Atom, class Placement>
 void BasicBlockPool<Atom, Placement>::note(const PinTally& tally) noexcept {
   ShardCounters<Atom>& counters = here().counters;
-  counters.template add<&PoolStats::pinned_blocks>(tally.pinned);
+  counters.template add_visibly<&PoolFlows::shared_pins>(tally.pinned - tally.revived);
   counters.template add<&PoolFlows::revived_blocks>(tally.revived);
   counters.template add<&PoolFlows::unfenced_blocks>(tally.unfenced);
   counters.template add<&PoolStats::lost_pins>(tally.lost);
@@ -243,7 +251,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   uncredited = ordered + blank.size();
   if (!removed.empty()) events_.append_removals(std::move(removed));
   home.counters.template add<&PoolStats::released_blocks>(uncredited + fenced);
-  home.counters.template add<&PoolStats::released_references>(uncredited + fenced + shared);
+  home.counters.template add_visibly<&PoolFlows::shared_releases>(shared);
   home.counters.template add<&PoolFlows::fenced_blocks>(fenced);
   note(home.counters, incidents);
   return good;

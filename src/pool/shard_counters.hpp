@@ -17,6 +17,8 @@ struct PoolFlows {
   std::uint64_t revived_blocks = 0;   ///< unreferenced blocks that a pin or touch took
   std::uint64_t fenced_blocks = 0;    ///< released into the fence queue
   std::uint64_t unfenced_blocks = 0;  ///< left it, handed over or pinned
+  std::uint64_t shared_pins = 0;      ///< references added to blocks that had some
+  std::uint64_t shared_releases = 0;  ///< references given back by blocks that kept some
 };
 
 template <template <class> class Atom>
@@ -29,6 +31,16 @@ class alignas(kCacheLineBytes) ShardCounters {
   template <auto Counter>
   void add(std::uint64_t count) noexcept {
     if (count != 0 && on_) values_[index_of(Counter)].fetch_add(count, std::memory_order_relaxed);
+  }
+  /// The same for what sharing_changes() counts: whoever sees the number sees the references behind it.
+  template <auto Counter>
+  void add_visibly(std::uint64_t count) noexcept {
+    if (count != 0 && on_) values_[index_of(Counter)].fetch_add(count, std::memory_order_release);  // [L2]
+  }
+  /// Wait-free.
+  [[nodiscard]] std::uint64_t sharing_changes() const noexcept {
+    return values_[index_of(&PoolFlows::shared_pins)].load(std::memory_order_acquire) +     // [L2]
+           values_[index_of(&PoolFlows::shared_releases)].load(std::memory_order_acquire);  // [L2]
   }
   /// Raises the longest probe. Lock-free, and seldom more than a load.
   void note_probe(std::uint64_t distance) noexcept {
@@ -43,6 +55,10 @@ class alignas(kCacheLineBytes) ShardCounters {
     const std::uint64_t probe = std::max(sum.longest_probe, value(index_of(&PoolStats::longest_probe)));
     for (std::size_t i = 0; i < kStats; ++i) sum.*kStatMembers[i] += value(i);
     sum.longest_probe = probe;
+    // Counted by their parts, so that a call adds to one counter and not to two.
+    sum.pinned_blocks += value(index_of(&PoolFlows::revived_blocks)) + value(index_of(&PoolFlows::shared_pins));
+    sum.released_references +=
+        value(index_of(&PoolStats::released_blocks)) + value(index_of(&PoolFlows::shared_releases));
   }
   void add_to(PoolFlows& sum) const noexcept {
     for (std::size_t i = 0; i < kFlows; ++i) sum.*kFlowMembers[i] += value(kStats + i);
@@ -59,9 +75,9 @@ class alignas(kCacheLineBytes) ShardCounters {
       &PoolStats::index_full,       &PoolStats::rescans,
       &PoolStats::retries,          &PoolStats::dropped_entries,
       &PoolStats::moved_entries,    &PoolStats::longest_probe};
-  static constexpr std::uint64_t PoolFlows::*kFlowMembers[] = {&PoolFlows::begun_contents, &PoolFlows::ended_contents,
-                                                               &PoolFlows::revived_blocks, &PoolFlows::fenced_blocks,
-                                                               &PoolFlows::unfenced_blocks};
+  static constexpr std::uint64_t PoolFlows::*kFlowMembers[] = {
+      &PoolFlows::begun_contents,  &PoolFlows::ended_contents, &PoolFlows::revived_blocks, &PoolFlows::fenced_blocks,
+      &PoolFlows::unfenced_blocks, &PoolFlows::shared_pins,    &PoolFlows::shared_releases};
   static constexpr std::size_t kStats = sizeof kStatMembers / sizeof kStatMembers[0];
   static constexpr std::size_t kFlows = sizeof kFlowMembers / sizeof kFlowMembers[0];
   static_assert(sizeof(PoolStats) == kStats * sizeof(std::uint64_t), "every counter is kept");

@@ -193,7 +193,13 @@ class BlockPool {
   [[nodiscard]] bool is_block_writable(BlockId block) const noexcept;
 
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;  ///< Wait-free, O(1).
-  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;       ///< Of its current life. Wait-free, O(1).
+
+  /// Grows when a referenced block gets a further reference, or loses one and keeps others; at the end of the call
+  /// that did it. As long as it stays the same, so do the reference counts of all blocks that the caller holds.
+  /// Empty without BlockPoolOptions::enable_stats. Wait-free, O(shards).
+  [[nodiscard]] std::optional<std::uint64_t> sharing_changes() const noexcept;
+
+  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;  ///< Of its current life. Wait-free, O(1).
 
   // --- events -----------------------------------------------------------------------------------------
 
