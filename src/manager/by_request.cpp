@@ -46,7 +46,7 @@ std::vector<std::vector<BlockId>> KVCacheManager::get_block_ids(const std::strin
 }
 
 std::vector<std::int64_t> KVCacheManager::get_num_common_prefix_blocks(const std::string& request_id) const {
-  Impl::Table::const_accessor entry;
+  Impl::Table::accessor entry;
   if (impl_->sequences.find(entry, request_id)) return get_num_common_prefix_blocks(*entry->second);
   return std::vector<std::int64_t>(impl_->coordinator->num_groups(), 0);
 }

@@ -70,12 +70,18 @@ void FullAttentionManager::cache_blocks(const Request& request, GroupState& stat
   BlockPublisher(context()).cache_partial_block(request, state.table[static_cast<std::size_t>(index)], boundary);
 }
 
-std::int64_t FullAttentionManager::num_common_prefix_blocks(const GroupState& state) const {
-  const std::int64_t holders = num_tables();
-  const auto shared = [this, holders](BlockId block) {
-    return static_cast<std::int64_t>(pool().ref_count(block)) == holders;
-  };
-  return std::find_if_not(state.table.begin(), state.table.end(), shared) - state.table.begin();
+// Steps that only decode ask again and again for the same answer, so the last run is gone on with as long as it holds.
+std::int64_t FullAttentionManager::num_common_prefix_blocks(GroupState& state) const {
+  if (state.table.empty()) return 0;
+  const std::optional<std::uint64_t> changes = pool().sharing_changes();  // before the references are read
+  const std::uint32_t refs = pool().ref_count(state.table.front());
+  if (static_cast<std::int64_t>(refs) != num_tables()) return 0;
+  const bool holds = state.shared_run && changes == state.shared_run->changes && refs == state.shared_run->refs;
+  const auto differs = [this, refs](BlockId block) { return pool().ref_count(block) != refs; };
+  const auto first = state.table.begin() + (holds ? state.shared_run->length : 0);
+  const std::int64_t length = std::find_if(first, state.table.end(), differs) - state.table.begin();
+  if (changes) state.shared_run = SharedRun{*changes, refs, length};
+  return length;
 }
 
 }  // namespace kvpool

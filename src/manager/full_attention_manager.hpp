@@ -17,7 +17,7 @@ class FullAttentionManager : public SingleTypeManager {
   /// Full blocks, and the prompt's last whole hash unit when it ends inside a block.
   void cache_blocks(const Request& request, GroupState& state, std::int64_t num_tokens, std::int64_t reached) override;
 
-  [[nodiscard]] std::int64_t num_common_prefix_blocks(const GroupState& state) const override;
+  [[nodiscard]] std::int64_t num_common_prefix_blocks(GroupState& state) const override;
 
  private:
   [[nodiscard]] std::size_t find_whole_blocks(const LookupQuery& query, GroupHits& hits) const;

@@ -43,7 +43,8 @@ std::int64_t KVCacheManager::estimate_cached_tokens(const Sequence& sequence) co
 
 std::vector<std::int64_t> KVCacheManager::get_num_common_prefix_blocks(const Sequence& sequence) const {
   std::vector<std::int64_t> counts(impl_->coordinator->num_groups(), 0);
-  if (!impl_->options.enable_caching) return counts;
+  const ExclusiveUse use(*sequence.state_, "get_num_common_prefix_blocks");
+  if (!use.granted() || !impl_->options.enable_caching) return counts;
   for (std::size_t g = 0; g < counts.size(); ++g) {
     counts[g] = impl_->coordinator->manager(g).num_common_prefix_blocks(sequence.state_->groups[g]);
   }

@@ -21,6 +21,14 @@ struct PartialHit {
   BlockId source{};
 };
 
+/// Blocks at the front of a table that have the same number of references, as long as BlockPool::sharing_changes()
+/// stays at `changes`: the table holds them, so every change of their references is one of those.
+struct SharedRun {
+  std::uint64_t changes = 0;
+  std::uint32_t refs = 0;
+  std::int64_t length = 0;  ///< blocks
+};
+
 /// One request in one group.
 struct GroupState {
   static constexpr std::int64_t kUntracked = -1;
@@ -29,6 +37,7 @@ struct GroupState {
   bool has_table = false;                ///< counted among the requests of the group
   std::int64_t num_cached = kUntracked;  ///< leading blocks whose content is settled; kUntracked: never touched
   std::optional<PartialHit> partial;
+  std::optional<SharedRun> shared_run;  ///< the last one found
 
   // State groups in mode "align" only.
   bool allocated = false;                     ///< got its running and speculative blocks

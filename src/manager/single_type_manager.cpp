@@ -157,7 +157,9 @@ void SingleTypeManager::remove_skipped_blocks(GroupState& state, std::int64_t pr
     if (entry == kNullBlock) break;
     leaving.push_back(std::exchange(entry, kNullBlock));
   }
-  if (!leaving.empty()) pool().free_blocks(leaving);
+  if (leaving.empty()) return;
+  state.shared_run.reset();
+  pool().free_blocks(leaving);
 }
 
 std::int64_t SingleTypeManager::releasable_blocks(const GroupState& state, std::int64_t processed,
@@ -186,6 +188,6 @@ void SingleTypeManager::free(GroupState& state) {
   pool().free_blocks(blocks);
 }
 
-std::int64_t SingleTypeManager::num_common_prefix_blocks(const GroupState& /*state*/) const { return 0; }
+std::int64_t SingleTypeManager::num_common_prefix_blocks(GroupState& /*state*/) const { return 0; }
 
 }  // namespace kvpool

@@ -94,7 +94,9 @@ class SingleTypeManager {
 
   // --- scheduler ------------------------------------------------------------------------------------------
 
-  [[nodiscard]] virtual std::int64_t num_common_prefix_blocks(const GroupState& state) const;
+  /// Leading blocks of the table that every request of the group holds. O(1) while nobody begins or ends to share a
+  /// block; after that once O(answer).
+  [[nodiscard]] virtual std::int64_t num_common_prefix_blocks(GroupState& state) const;
   virtual void new_step_starts() {}
   [[nodiscard]] std::vector<BlockCopy> take_copies() { return copies_.drain(); }
   [[nodiscard]] std::vector<BlockId> take_new_block_ids() { return blocks_to_zero_.drain(); }
