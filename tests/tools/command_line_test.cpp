@@ -56,6 +56,37 @@ TEST(CommandLine, BadUsageIsStatusTwo) {
   }
 }
 
+TEST(CommandLine, UnknownWordsAreNamedBesideTheSubcommands) {
+  const auto word = run_program({"frobnicate", "--json"});
+  EXPECT_EQ(word.status, 2);
+  EXPECT_NE(word.err.find("'frobnicate' is no subcommand; subcommands:"), std::string::npos) << word.err;
+  EXPECT_NE(word.err.find(" replay"), std::string::npos) << word.err;
+  const auto option = run_program({"--frobnicate"});
+  EXPECT_EQ(option.status, 2);
+  EXPECT_NE(option.err.find("'--frobnicate' is no option"), std::string::npos) << option.err;
+}
+
+TEST(BenchCommand, AFilterThatMatchesNothingListsTheFamilies) {
+  const auto result = run_program({"bench", "--smoke", "--filter", "frobnicate"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("'frobnicate'; families:"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(" requests"), std::string::npos) << result.err;
+}
+
+TEST(BenchCommand, AFamilyIsFoundByItsName) {
+  const auto result = run_program({"bench", "--smoke", "--json", "--filter", "requests"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  std::set<std::string> names;
+  const Json object = Json::parse(result.out);
+  for (const Json& row : object["rows"]) {
+    names.insert(row["name"].get<std::string>());
+  }
+  for (const char* name : {"lookup_2000_blocks", "decode_long_window", "decode_long_full_state", "free_512_blocks"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
 TEST(CommandLine, MissingFileIsStatusTwoAndNamed) {
   for (const char* command : {"exec", "replay"}) {
     const auto result = run_program({command, "/nowhere/file"});

@@ -24,7 +24,8 @@ constexpr const char* kExample = R"(Example:
   kvpool bench --filter '^prefix$' --threads 2,8 --seconds 0.5
 measures the throughput of the workload `prefix` with 2 and 8 threads, kvpool and the rivals lean, spin, std and card
 by turns, five times half a second each. A run during which other processes took more than 6 % of the processors is
-repeated, at most five times; a row that stayed disturbed is marked, and the status is 3.)";
+repeated, at most five times; a row that stayed disturbed is marked, and the status is 3.
+`--filter requests` measures all rows of the family `requests`; a filter that matches nothing lists the families.)";
 
 constexpr double kSmokeSeconds = 0.005;
 
@@ -52,6 +53,31 @@ class IdleThread {
   std::thread thread_;
 };
 
+struct Family {
+  const char* name;
+  void (*measure)(const BenchPlan& plan);
+};
+
+constexpr std::array kFamilies{Family{"single_thread", bench_single_thread},
+                               Family{"throughput", bench_prefix_throughput},
+                               Family{"latency", bench_prefix_latency},
+                               Family{"situations", bench_situations},
+                               Family{"index", bench_index},
+                               Family{"requests", bench_requests},
+                               Family{"hashing", bench_hashing},
+                               Family{"attention", bench_attention},
+                               Family{"attention_copies", bench_attention_copies},
+                               Family{"ranks", bench_ranks}};
+
+std::string no_match(const std::string& filter) {
+  std::string message = "--filter: neither a row nor a family matches '" + filter + "'; families:";
+  for (const Family& family : kFamilies) {
+    message += " ";
+    message += family.name;
+  }
+  return message;
+}
+
 int run(const BenchOptions& options) {
   const auto unfit = unfit_build();
   if (unfit && !options.smoke) {
@@ -71,23 +97,21 @@ int run(const BenchOptions& options) {
 
   const InterruptGuard guard;
   const IdleThread idle;
-  constexpr std::array kFamilies{
-      bench_single_thread, bench_prefix_throughput, bench_prefix_latency, bench_situations,       bench_index,
-      bench_requests,      bench_hashing,           bench_attention,      bench_attention_copies, bench_ranks};
   {
     std::optional<Progress> progress;
     if (options.json) {
       plan.progress = &progress.emplace("bench", "runs", 0);
     }
-    for (const auto family : kFamilies) {
+    for (const Family& family : kFamilies) {
       if (!interrupt_requested()) {
-        family(plan);
+        plan.whole_family = std::regex_search(family.name, plan.filter);
+        family.measure(plan);
       }
     }
     plan.progress = nullptr;
   }
   if (report.rows().empty() && !interrupt_requested()) {
-    return fail("bench", "--filter: no row matches '" + options.filter + "'", kExitBadInput);
+    return fail("bench", no_match(options.filter), kExitBadInput);
   }
   if (options.json) {
     Json json{{"rows", report.to_json()}, {"machine", machine_json()}};
@@ -113,7 +137,7 @@ void add_bench_command(CLI::App& app, int& exit_status);
 void add_bench_command(CLI::App& app, int& exit_status) {
   auto* command = app.add_subcommand("bench", "Measure kvpool and its rivals on this machine");
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("--filter", options->filter, "Regular expression for the names of the rows")
+  command->add_option("--filter", options->filter, "Regular expression for the names of rows and families")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Thread counts, separated by commas")
       ->delimiter(',')

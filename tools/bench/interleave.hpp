@@ -19,10 +19,13 @@ struct BenchPlan {
   int repetitions = 5;
   bool smoke = false;  ///< everything once and tiny, no figure is looked at
   std::regex filter;
+  bool whole_family = false;  ///< the filter matches the name of the family that is being measured
   BenchReport* report = nullptr;
   Progress* progress = nullptr;  ///< counts runs; null: the rows themselves show how far it is
 
-  [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, filter); }
+  [[nodiscard]] bool wants(const std::string& name) const {
+    return whole_family || std::regex_search(name, filter);
+  }
 };
 
 /// One measured run; what was not measured stays empty.

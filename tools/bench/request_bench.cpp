@@ -4,17 +4,35 @@
 
 namespace kvpool::tools {
 
-RequestBench::RequestBench(std::int64_t num_blocks, std::int64_t max_model_len)
+namespace {
+
+std::vector<KVCacheGroup> groups_of(BenchModel model) {
+  const KVCacheGroup full{{"full"}, FullAttentionSpec{kBlockTokens, {}, {}, {}, false}};
+  const KVCacheGroup window{{"window"}, SlidingWindowSpec{kBlockTokens, {}, 512, 0}};
+  switch (model) {
+    case BenchModel::full: return {full};
+    case BenchModel::window: return {window};
+    case BenchModel::chunked: return {{{"chunked"}, ChunkedLocalAttentionSpec{kBlockTokens, {}, 512}}};
+    case BenchModel::full_window: return {full, window};
+    case BenchModel::full_state: break;
+  }
+  return {full, {{"state"}, MambaSpec{kBlockTokens, {}, MambaCacheMode::align, 0, {}}}};
+}
+
+}  // namespace
+
+RequestBench::RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, BenchModel model)
     : hashing_(std::make_shared<const RequestHashing>(
           RequestHashing{BlockHasher(HashAlgorithm::xxhash_cbor, "0"), kBlockTokens})) {
   KVCacheConfig config;
   config.num_blocks = num_blocks;
-  config.groups.push_back({{"layer"}, FullAttentionSpec{kBlockTokens, {}, {}, {}, false}});
+  config.groups = groups_of(model);
   KVCacheManagerOptions options;
   options.max_model_len = max_model_len;
   options.scheduler_block_size = kBlockTokens;
   options.hash_block_size = kBlockTokens;
   options.num_shards = 1;
+  options.collect_blocks_to_zero = true;
   auto created = KVCacheManager::create(std::move(config), std::move(options));
   if (!created) {
     throw std::runtime_error(created.error().message);

@@ -13,7 +13,16 @@ namespace kvpool::tools {
 
 inline constexpr std::int64_t kBlockTokens = 16;
 
-/// One full-attention group of 16-token blocks, caching on, events off, one shard as a single scheduler uses it.
+/// What layers the model of a row has; blocks of 16 tokens everywhere.
+enum class BenchModel {
+  full,
+  window,       ///< 512 tokens, so that blocks leave it in every row
+  chunked,      ///< chunks of 512 tokens
+  full_window,  ///< two groups
+  full_state,   ///< full attention beside states in mode "align"
+};
+
+/// Caching on, events off, one shard as a single scheduler uses it.
 class RequestBench {
  public:
   struct Entry {
@@ -23,7 +32,7 @@ class RequestBench {
     Sequence sequence;
   };
 
-  RequestBench(std::int64_t num_blocks, std::int64_t max_model_len);
+  RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, BenchModel model = BenchModel::full);
 
   [[nodiscard]] KVCacheManager& manager() noexcept { return *manager_; }
 

@@ -1,5 +1,5 @@
 // What a scheduler pays per request and per step: look-ups, decode steps, prefills, releases. One thread.
-#include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -71,16 +71,25 @@ void bench_lookups(const BenchPlan& plan) {
   }
 }
 
-/// Running requests that get one token per step; started over when they reach `max_tokens`. The pool has room for
-/// `pool_tokens` of each.
+/// What is decoded, and what of a step is measured.
+struct DecodeCase {
+  std::size_t running = 8;
+  std::int64_t prompt = kShortPrompt;          ///< tokens
+  std::int64_t longest_prompt = kShortPrompt;  ///< which the pool has room for
+  BenchModel model = BenchModel::full;
+  bool by_id = false;
+  bool whole_step = false;  ///< also what a scheduler asks once a step
+};
+
+constexpr std::int64_t kDecoded = 2'048;  // tokens behind the prompt
+
+/// Running requests that get one token per step; started over after kDecoded of them.
 class DecodeLoop {
  public:
-  DecodeLoop(std::size_t running, std::int64_t prompt, std::int64_t max_tokens, std::int64_t pool_tokens, bool by_id)
-      : bench_(blocks_for(running, pool_tokens), pool_tokens),
-        running_(running),
-        prompt_(prompt),
-        max_tokens_(max_tokens),
-        by_id_(by_id) {
+  explicit DecodeLoop(const DecodeCase& decoded)
+      : case_(decoded),
+        bench_(blocks_for(decoded), decoded.longest_prompt + kDecoded, decoded.model),
+        max_tokens_(decoded.prompt + kDecoded) {
     start_over();
   }
   ~DecodeLoop() {
@@ -107,24 +116,42 @@ class DecodeLoop {
       for (auto& entry : entries_) {
         allocate(entry);
       }
+      if (case_.whole_step) {
+        end_step();
+      }
       measured += Clock::now() - start;
+      if (!case_.whole_step) {
+        end_step();
+      }
       for (auto& entry : entries_) {
         entry.request.num_computed_tokens = entry.request.num_tokens();
       }
       calls += static_cast<double>(entries_.size());
     }
     Sample sample = sample_of(measured, calls);
-    sample.more["step_us"] = *sample.ns_per_block * static_cast<double>(running_) * 1e-3;
+    sample.more["step_us"] = *sample.ns_per_block * static_cast<double>(case_.running) * 1e-3;
     return sample;
   }
 
  private:
-  static std::int64_t blocks_for(std::size_t running, std::int64_t max_tokens) {
-    return (static_cast<std::int64_t>(running) * (max_tokens / kBlockTokens + 1)) + 1;
+  static std::int64_t blocks_for(const DecodeCase& decoded) {
+    const bool two_groups = decoded.model == BenchModel::full_window || decoded.model == BenchModel::full_state;
+    const std::int64_t tables = static_cast<std::int64_t>(decoded.running) * (two_groups ? 2 : 1);
+    return (tables * ((decoded.longest_prompt + kDecoded) / kBlockTokens + 1)) + 1;
+  }
+
+  /// What the scheduler asks once a step: blocks to copy and to clear, and the prefix that all requests share.
+  void end_step() {
+    KVCacheManager& manager = bench_.manager();
+    answers_ += manager.take_block_copies().size() + manager.take_new_block_ids().size();
+    for (const std::int64_t blocks : manager.get_num_common_prefix_blocks(entries_.front().sequence)) {
+      answers_ += static_cast<std::uint64_t>(blocks);
+    }
+    manager.new_step_starts();
   }
 
   void release(RequestBench::Entry& entry) {
-    if (by_id_) {
+    if (case_.by_id) {
       bench_.manager().free(entry.request);
     } else {
       bench_.manager().free(entry.sequence);
@@ -134,8 +161,8 @@ class DecodeLoop {
   void allocate(RequestBench::Entry& entry) {
     AllocateSlots arguments;
     arguments.num_new_tokens = entry.request.num_tokens() - entry.request.num_computed_tokens;
-    const auto slots = by_id_ ? bench_.manager().allocate_slots(entry.request, arguments)
-                              : bench_.manager().allocate_slots(entry.request, entry.sequence, arguments);
+    const auto slots = case_.by_id ? bench_.manager().allocate_slots(entry.request, arguments)
+                                   : bench_.manager().allocate_slots(entry.request, entry.sequence, arguments);
     failures_ += slots && slots->outcome == AllocateOutcome::allocated ? 0U : 1U;
   }
 
@@ -144,53 +171,76 @@ class DecodeLoop {
       release(entry);
     }
     entries_.clear();
-    for (std::size_t i = 0; i < running_; ++i) {
-      entries_.push_back(bench_.make(++number_, prompt_));
+    for (std::size_t i = 0; i < case_.running; ++i) {
+      entries_.push_back(bench_.make(++number_, case_.prompt));
       allocate(entries_.back());
-      entries_.back().request.num_computed_tokens = prompt_;
+      entries_.back().request.num_computed_tokens = case_.prompt;
     }
   }
 
+  DecodeCase case_;
   RequestBench bench_;
-  std::size_t running_;
-  std::int64_t prompt_;
   std::int64_t max_tokens_;
-  bool by_id_;
   std::uint64_t number_ = 0;
   std::uint64_t failures_ = 0;
+  std::uint64_t answers_ = 0;  ///< kept, so that no call can be left out
   std::deque<RequestBench::Entry> entries_;
 };
 
-constexpr std::int64_t kDecoded = 2'048;  // tokens behind the prompt
-
-Contender decode(const BenchPlan& plan, std::string row, std::string pool, std::size_t running, std::int64_t prompt,
-                 std::int64_t longest_prompt, bool by_id) {
-  auto loop = std::make_shared<DecodeLoop>(running, prompt, prompt + kDecoded, longest_prompt + kDecoded, by_id);
+Contender decode(const BenchPlan& plan, std::string row, std::string pool, const DecodeCase& decoded) {
+  auto loop = std::make_shared<DecodeLoop>(decoded);
   return {{std::move(row)}, std::move(pool), 1, [loop, seconds = plan.seconds] {
             return std::vector<Sample>{loop->run(seconds)};
           }};
 }
 
-void bench_decode(const BenchPlan& plan) {
-  std::vector<Contender> contenders;
-  if (plan.wants("decode_256_running")) {
-    const std::size_t running = plan.smoke ? 16 : kRunning;
-    contenders.push_back(decode(plan, "decode_256_running", "kvpool", running, 512, 512, false));
-    contenders.push_back(decode(plan, "decode_256_running", "by_id", running, 512, 512, true));
-  }
-  if (plan.wants("decode_long_prompt")) {
-    // Pools of one size: what is compared is the length of the requests, not that of the tables behind the pool.
-    const std::int64_t longest = plan.smoke ? 2 * kShortPrompt : kLongPrompt;
-    contenders.push_back(decode(plan, "decode_long_prompt", "1k_tokens", 8, kShortPrompt, longest, false));
-    contenders.push_back(decode(plan, "decode_long_prompt", "128k_tokens", 8, longest, longest, false));
-  }
-  std::vector<BenchRow> rows = interleave(plan, contenders);
-  const BenchRow* brief = find_row(rows, "decode_long_prompt", "1k_tokens");
-  const double unit = brief != nullptr ? brief->ns_per_block.value_or(0) : 0;
-  for (BenchRow& row : rows) {
-    if (row.pool == "128k_tokens" && unit > 0) {
-      row.more["over_1k"] = row.ns_per_block.value_or(0) / unit;
+/// Decode calls of requests of 1,024 tokens and of 131,072, by kind of layer; in pools of one size, so that the length
+/// of the requests is compared and not that of the tables behind the pool.
+void bench_long_prompts(const BenchPlan& plan) {
+  struct Row {
+    const char* name;
+    BenchModel model;
+    bool whole_step;
+  };
+  constexpr std::array<Row, 6> kRows{{{"decode_long_prompt", BenchModel::full, false},
+                                      {"decode_long_prompt_step", BenchModel::full, true},
+                                      {"decode_long_window", BenchModel::window, false},
+                                      {"decode_long_chunked", BenchModel::chunked, false},
+                                      {"decode_long_full_window", BenchModel::full_window, false},
+                                      {"decode_long_full_state", BenchModel::full_state, false}}};
+  for (const Row& row : kRows) {
+    if (!plan.wants(row.name) || interrupt_requested()) {
+      continue;
     }
+    DecodeCase brief;
+    brief.running = row.whole_step ? 1 : brief.running;  // one request shares its whole table with itself
+    brief.model = row.model;
+    brief.whole_step = row.whole_step;
+    brief.longest_prompt = plan.smoke ? 2 * kShortPrompt : kLongPrompt;
+    DecodeCase longest = brief;
+    longest.prompt = brief.longest_prompt;
+    std::vector<BenchRow> rows =
+        interleave(plan, {decode(plan, row.name, "1k_tokens", brief), decode(plan, row.name, "128k_tokens", longest)});
+    if (rows.size() == 2 && rows[0].ns_per_block.value_or(0) > 0) {
+      rows[1].more["over_1k"] = rows[1].ns_per_block.value_or(0) / *rows[0].ns_per_block;
+    }
+    for (BenchRow& each : rows) {
+      plan.report->add(std::move(each));
+    }
+  }
+}
+
+void bench_decode(const BenchPlan& plan) {
+  if (!plan.wants("decode_256_running")) {
+    return;
+  }
+  DecodeCase decoded;
+  decoded.running = plan.smoke ? 16 : kRunning;
+  decoded.prompt = decoded.longest_prompt = 512;
+  DecodeCase by_id = decoded;
+  by_id.by_id = true;
+  for (BenchRow& row : interleave(plan, {decode(plan, "decode_256_running", "kvpool", decoded),
+                                         decode(plan, "decode_256_running", "by_id", by_id)})) {
     plan.report->add(std::move(row));
   }
 }
@@ -231,8 +281,9 @@ void bench_requests(const BenchPlan& plan) {
   if (plan.wants("lookup_2000_blocks") || plan.wants("lookup_first_missing")) {
     bench_lookups(plan);
   }
-  if ((plan.wants("decode_256_running") || plan.wants("decode_long_prompt")) && !interrupt_requested()) {
+  if (!interrupt_requested()) {
     bench_decode(plan);
+    bench_long_prompts(plan);
   }
   if ((plan.wants("prefill_512_evicting") || plan.wants("free_512_blocks")) && !interrupt_requested()) {
     bench_prefill(plan);
