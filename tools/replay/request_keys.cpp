@@ -23,7 +23,7 @@ constexpr std::uint64_t kNoId = std::uint64_t{1} << 63U;  // no trace id has thi
 // The pair (owner, part) as a digest: the second word names the owner, the first one, given the owner, the part.
 BlockHash digest_of(std::uint64_t owner, std::uint64_t mixed) noexcept {
   BlockHash hash;
-  const std::uint64_t words[2] = {scattered(mixed), scattered(owner)};
+  const std::uint64_t words[2] = {scattered(mixed), owner};
   std::memcpy(hash.bytes.data(), words, sizeof words);
   hash.size = sizeof words;
   return hash;
@@ -63,7 +63,6 @@ std::int64_t KeyMaker::num_blocks(std::size_t index) const noexcept {
 
 void KeyMaker::make(std::size_t index, RequestKeys& out) {
   out.blocks = num_blocks(index);
-  out.keys.clear();
   if (trace_.kind == TraceKind::ids) {
     make_from_ids(index, out);
   } else {
@@ -100,6 +99,7 @@ void KeyMaker::make_from_tokens(std::size_t index, RequestKeys& out) {
   const auto size = static_cast<std::size_t>(block_size_);
   const std::span<const TokenId> tokens(tokens_);
   BlockHash parent;
+  out.keys.clear();
   for (std::size_t end = size; end <= tokens.size(); end += size) {
     parent = hasher_.hash_unit(parent, tokens.subspan(end - size, size), {});
     out.keys.push_back(parent);
