@@ -79,6 +79,7 @@ struct DecodeCase {
   BenchModel model = BenchModel::full;
   bool by_id = false;
   bool whole_step = false;  ///< also what a scheduler asks once a step
+  bool used_pool = false;   ///< the longest prompts have run before: every block carries content
 };
 
 constexpr std::int64_t kDecoded = 2'048;  // tokens behind the prompt
@@ -90,7 +91,10 @@ class DecodeLoop {
       : case_(decoded),
         bench_(blocks_for(decoded), decoded.longest_prompt + kDecoded, decoded.model),
         max_tokens_(decoded.prompt + kDecoded) {
-    start_over();
+    if (decoded.used_pool) {
+      start_over(decoded.longest_prompt);
+    }
+    start_over(decoded.prompt);
   }
   ~DecodeLoop() {
     for (auto& entry : entries_) {
@@ -106,7 +110,7 @@ class DecodeLoop {
     double calls = 0;
     while (measured.count() < seconds && !interrupt_requested()) {
       if (entries_.front().request.num_tokens() >= max_tokens_) {
-        start_over();
+        start_over(case_.prompt);
       }
       const TokenId token = 17;
       for (auto& entry : entries_) {
@@ -166,15 +170,21 @@ class DecodeLoop {
     failures_ += slots && slots->outcome == AllocateOutcome::allocated ? 0U : 1U;
   }
 
-  void start_over() {
+  void start_over(std::int64_t prompt) {
     for (auto& entry : entries_) {
       release(entry);
     }
     entries_.clear();
     for (std::size_t i = 0; i < case_.running; ++i) {
-      entries_.push_back(bench_.make(++number_, case_.prompt));
+      entries_.push_back(bench_.make(++number_, prompt));
       allocate(entries_.back());
-      entries_.back().request.num_computed_tokens = case_.prompt;
+      entries_.back().request.num_computed_tokens = prompt;
+      // What the prompt leaves behind its window is the prefill's to give back, not the first decode step's.
+      if (case_.by_id) {
+        bench_.manager().remove_skipped_blocks(entries_.back().request, prompt);
+      } else {
+        bench_.manager().remove_skipped_blocks(entries_.back().request, entries_.back().sequence, prompt);
+      }
     }
   }
 
@@ -194,8 +204,8 @@ Contender decode(const BenchPlan& plan, std::string row, std::string pool, const
           }};
 }
 
-/// Decode calls of requests of 1,024 tokens and of 131,072, by kind of layer; in pools of one size, so that the length
-/// of the requests is compared and not that of the tables behind the pool.
+/// Decode calls of requests of 1,024 tokens and of 131,072, by kind of layer; in pools of one size and history, so that
+/// the length of the requests is compared and not what the pool does.
 void bench_long_prompts(const BenchPlan& plan) {
   struct Row {
     const char* name;
@@ -216,6 +226,7 @@ void bench_long_prompts(const BenchPlan& plan) {
     brief.running = row.whole_step ? 1 : brief.running;  // one request shares its whole table with itself
     brief.model = row.model;
     brief.whole_step = row.whole_step;
+    brief.used_pool = true;
     brief.longest_prompt = plan.smoke ? 2 * kShortPrompt : kLongPrompt;
     DecodeCase longest = brief;
     longest.prompt = brief.longest_prompt;
