@@ -191,6 +191,21 @@ TEST_F(BlockPoolTest, PinVerifiesKeyAndGeneration) {
   EXPECT_EQ(pool.stats().lost_pins, 1U);
 }
 
+TEST_F(BlockPoolTest, PinRefusesABlockThatWasRecycledAndCarriesTheSameKeyAgain) {
+  BlockPool pool(options(2));
+  const auto block = cache(pool, 1, 1);
+  const auto before = pool.find(key_of(1));
+  EXPECT_EQ(allocate(pool, 1), block);  // evicts the content
+  EXPECT_TRUE(pool.publish(block[0], key_of(1), 1));
+  const auto after = pool.find(key_of(1));
+  ASSERT_TRUE(before && after);
+  ASSERT_EQ(before->id, after->id);
+  auto units = pool.try_reserve(0);
+  EXPECT_FALSE(pool.pin(*before, key_of(1), *units)) << "the handle is of a former life of the block";
+  EXPECT_TRUE(pool.pin(*after, key_of(1), *units));
+  EXPECT_EQ(pool.stats().lost_pins, 1U);
+}
+
 TEST_F(BlockPoolTest, ReservationHoldsBackWhatOthersMayTake) {
   BlockPool pool(options(6));
   auto reservation = pool.try_reserve(2, 3);
