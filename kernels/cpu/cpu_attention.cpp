@@ -165,12 +165,16 @@ class CpuPlan final : public AttentionPlan::Impl {
     for (std::int64_t i = 0; i < heads.count * rows; ++i) {
       const std::int64_t r = i % rows;
       const std::int64_t position = step_.position(block.sequence, block.first_query + r / block.heads);
-      RowKeys keys{0, 0, position, 0};
+      RowKeys keys{0, 0, position, 0, 0};
       if (step_.len(block.sequence) > 0) {
         keys.begin = step_.first_key(position);
         keys.end = position + 1;
       }
       if (!slopes.empty()) keys.slope = slopes[static_cast<std::size_t>(head_of(block, r, heads.first + i / rows))];
+      if (keys.slope < 0) {
+        keys.origin = keys.begin;
+        keys.shift = static_cast<double>(keys.slope) * static_cast<double>(keys.begin - position);
+      }
       scratch.keys[static_cast<std::size_t>(i)] = keys;
     }
   }
@@ -283,8 +287,8 @@ class CpuPlan final : public AttentionPlan::Impl {
     }
     if (work_.cut) return;
     for (std::int64_t h = 0; h < heads.count; ++h) {
-      finish(call, block, task.keys, RowStates::at(scratch.total.data() + h * stride, padded, call.acc_stride),
-             heads.first + h);
+      finish(call, block, task.keys + h * block.rows(),
+             RowStates::at(scratch.total.data() + h * stride, padded, call.acc_stride), heads.first + h);
     }
   }
 
@@ -320,7 +324,7 @@ class CpuPlan final : public AttentionPlan::Impl {
         double weight = 1;
         const double sink = args.rules.sinks.empty()
                                 ? -std::numeric_limits<double>::infinity()
-                                : static_cast<double>(args.rules.sinks[static_cast<std::size_t>(head)]);
+                                : static_cast<double>(args.rules.sinks[static_cast<std::size_t>(head)]) - keys[r].shift;
         if (!std::isinf(sink) || sink > 0) {
           const double top = sink > max ? sink : max;
           weight = std::exp(max - top);
@@ -329,7 +333,7 @@ class CpuPlan final : public AttentionPlan::Impl {
         }
         empty = sum == 0;  // every logit is -infinity
         factor = weight / sum * v_scale;
-        lse = max + std::log(sum);
+        lse = max + std::log(sum) + keys[r].shift;
       }
       write_row(call, total.acc + r * total.stride, static_cast<float>(factor), empty, token, head);
       if (args.lse != nullptr) args.lse[token * step_.problem.num_query_heads + head] = static_cast<float>(lse);

@@ -67,7 +67,7 @@ struct RowSoftmax {
       for (std::int64_t i = from; i < to; i += V::kLanes) {
         F x = V::mul(V::load(scores + i), scale);
         if (t.soft_cap > 0) x = V::mul(V::set1(t.soft_cap), tanh(V::mul(x, to_unit)));
-        if (t.alibi) x = V::fma(V::ramp(static_cast<float>(s.first + i - keys.position)), V::set1(keys.slope), x);
+        if (t.alibi) x = V::fma(V::ramp(static_cast<float>(s.first + i - keys.origin)), V::set1(keys.slope), x);
         V::store(scores + i, x);
       }
     } else {

@@ -31,12 +31,15 @@ struct HeadRows {
   std::int64_t head_bytes;
 };
 
-/// Keys a row sees: [begin, end), position of its token for ALiBi.
+/// Keys a row sees: [begin, end). ALiBi adds slope * (key - origin), where the origin is the key that the slope
+/// favours: the keys that matter get small numbers, whose rounding does not show in the weights. `shift` is what the
+/// logits of the row lack then.
 struct RowKeys {
   std::int64_t begin;
   std::int64_t end;
-  std::int64_t position;
+  std::int64_t origin;
   float slope;
+  double shift;
 };
 
 struct RowTask {

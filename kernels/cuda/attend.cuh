@@ -155,7 +155,8 @@ struct AttendBlock {
   /// The logit of a key in units of log2, -infinity where the row does not see it.
   KVPOOL_DEVICE float logit(int row, int key, float dot) const {
     if (key < item.begin || key >= item.end || key < lo[row] || key >= hi[row]) return minus_infinity();
-    return log2_logit(p, dot, p.scale * p.k_scale[head], query_head_of_row(p, block, head, row), key - (hi[row] - 1));
+    return log2_logit(p, dot, p.scale * p.k_scale[head], query_head_of_row(p, block, head, row), key,
+                      {lo[row], hi[row]});
   }
 
   /// Warp r turns row r's scores into weights and keeps its maximum and sum.

@@ -218,7 +218,7 @@ struct MmaBlock {
   KVPOOL_DEVICE float logit(int row, int key, float dot, const KeyRange& seen) const {
     if (key < item.begin || key >= item.end || key < seen.lo || key >= seen.hi) return minus_infinity();
     const float scale = p.scale * p.k_scale[head] * s.q_unit[row];
-    return log2_logit(p, dot, scale, query_head_of_row(p, block, head, row), key - (seen.hi - 1));
+    return log2_logit(p, dot, scale, query_head_of_row(p, block, head, row), key, seen);
   }
 
   /// Place of number i (0..3) of a thread's share of 16 keys: those of an A fragment.

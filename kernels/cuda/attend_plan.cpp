@@ -220,9 +220,13 @@ MergeParams merge_params(const StepInput& step, const AttentionArgs& args, int r
   p.group = static_cast<std::int32_t>(step.group());
   p.num_kv_heads = static_cast<std::int32_t>(args.kv.num_kv_heads);
   p.rows_per_block = rows_per_block;
+  p.window = static_cast<std::int32_t>(step.problem.sliding_window);
+  p.query_step = step.problem.causal ? 1 : 0;
   p.sinks = args.rules.sinks.empty() ? 0 : 1;
+  p.alibi = args.rules.alibi_slopes.empty() ? 0 : 1;
   for (std::int64_t h = 0; h < args.kv.num_kv_heads; ++h) p.v_scale[h] = head_scales(args.scales, args.kv, h).v;
   fill_head_lists(step, args.rules.sinks, p.sink_logits);
+  fill_head_lists(step, args.rules.alibi_slopes, p.slopes);
   return p;
 }
 

@@ -36,9 +36,11 @@ KVPOOL_DEVICE void merge_block(const MergeParams& p) {
     nan = nan || lse != lse;
   }
   const bool empty = top == minus_infinity() && !nan;
+  const float shift = p.alibi != 0 ? alibi_shift(p.slopes[head], keys_of_row(p, block, row)) : 0.0F;
   const bool sink = p.sinks != 0 && !empty;
-  if (sink && p.sink_logits[head] > top) top = p.sink_logits[head];
-  float total = sink ? part_weight(p.sink_logits[head], top) : 0.0F;
+  const float sink_logit = sink ? p.sink_logits[head] - shift : minus_infinity();
+  if (sink && sink_logit > top) top = sink_logit;
+  float total = sink ? part_weight(sink_logit, top) : 0.0F;
   for (int slot = block.first_slot; slot < block.end_slot; slot += block.slot_rows)
     total += part_weight(p.partials.lse[index(slot)], top);
   const float factor = empty ? 0.0F : p.v_scale[block_y()] * fast_reciprocal(total);
@@ -52,7 +54,7 @@ KVPOOL_DEVICE void merge_block(const MergeParams& p) {
   }
   if (thread_index() == 0 && p.lse != nullptr) {
     p.lse[token * (static_cast<std::int64_t>(p.num_kv_heads) * p.group) + head] =
-        empty ? minus_infinity() : top + log2f(total) * kLn2;
+        empty ? minus_infinity() : top + log2f(total) * kLn2 + shift;
   }
 }
 

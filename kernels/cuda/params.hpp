@@ -102,9 +102,13 @@ struct MergeParams {
   std::int32_t group;
   std::int32_t num_kv_heads;
   std::int32_t rows_per_block;  ///< the largest slot_rows: rows of the grid per block
+  std::int32_t window;          ///< as in AttendParams
+  std::int32_t query_step;      ///< as in AttendParams
   std::int32_t sinks;
+  std::int32_t alibi;
   float v_scale[kMaxKvHeads];
   float sink_logits[kMaxQueryHeads];
+  float slopes[kMaxQueryHeads];
 };
 
 struct AppendParams {

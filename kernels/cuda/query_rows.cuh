@@ -25,13 +25,15 @@ struct KeyRange {
   int lo;
   int hi;
 };
-KVPOOL_DEVICE KeyRange keys_of_row(const AttendParams& p, const RowBlock& block, int row) {
+template <class Params>
+KVPOOL_DEVICE KeyRange keys_of_row(const Params& p, const RowBlock& block, int row) {
   if (row >= block.rows || block.len == 0) return {0, 0};
   const int position = block.position + (block.first_row + row) / p.group * p.query_step;
   return {p.window > 0 && position >= p.window ? position - p.window + 1 : 0, position + 1};
 }
 
-KVPOOL_DEVICE int query_head_of_row(const AttendParams& p, const RowBlock& block, int kv_head, int row) {
+template <class Params>
+KVPOOL_DEVICE int query_head_of_row(const Params& p, const RowBlock& block, int kv_head, int row) {
   return kv_head * p.group + (block.first_row + row) % p.group;
 }
 
@@ -41,11 +43,22 @@ KVPOOL_DEVICE std::int64_t query_offset(const AttendParams& p, const RowBlock& b
          query_head_of_row(p, block, kv_head, row) * p.q.head_stride;
 }
 
+/// ALiBi counts keys from the one it favours, so that those that matter get small numbers: the rounding of a large one
+/// would be an error of the weights. alibi_shift() is what the logits of a row then lack.
+KVPOOL_DEVICE int alibi_origin(float slope, const KeyRange& seen) { return slope < 0 ? seen.lo : seen.hi - 1; }
+KVPOOL_DEVICE float alibi_shift(float slope, const KeyRange& seen) {
+  return slope < 0 ? slope * static_cast<float>(seen.lo - (seen.hi - 1)) : 0.0F;
+}
+
 /// The logit of a key that the row sees, in units of log2. `scale` holds all factors of q . k.
-KVPOOL_DEVICE float log2_logit(const AttendParams& p, float dot, float scale, int query_head, int distance) {
+KVPOOL_DEVICE float log2_logit(const AttendParams& p, float dot, float scale, int query_head, int key,
+                               const KeyRange& seen) {
   float x = dot * scale;
   if (p.soft_cap > 0) x = p.soft_cap * tanhf(x * p.inverse_soft_cap);
-  if (p.alibi != 0) x += p.slopes[query_head] * static_cast<float>(distance);
+  if (p.alibi != 0) {
+    const float slope = p.slopes[query_head];
+    x += slope * static_cast<float>(key - alibi_origin(slope, seen));
+  }
   return x * kLog2E;
 }
 

@@ -181,7 +181,7 @@ Difference difference(const AttentionCase& c, const Output& got, const Output& w
     if (error > 0) worst.rel_l2 = std::max(worst.rel_l2, std::sqrt(error / std::max(norm, 1e-300)));
     const float a = got.lse[row];
     const float b = want.lse[row];
-    if (a == b) continue;
+    if (a == b || std::nextafter(a, b) == b) continue;
     const bool comparable = std::isfinite(a) && std::isfinite(b);
     worst.lse = comparable ? std::max(worst.lse, std::abs(static_cast<double>(a) - static_cast<double>(b)))
                            : std::numeric_limits<double>::infinity();

@@ -106,6 +106,65 @@ TEST(SimtAttention, FollowsEveryLogitRuleInDecodeAndPrefill) {
   }
 }
 
+/// Slopes of both signs, on CUDA cores and on tensor cores: the keys that matter may be the farthest ones.
+TEST(SimtAttention, AlibiOverLongDistancesKeepsItsPrecision) {
+  for (const std::int64_t group : {4, 8}) {
+    if (kSlow && group == 8) continue;
+    CaseSpec spec = small_spec();
+    spec.dim = 64;
+    spec.group = group;
+    spec.seq_lens = {kSlow ? 100 : 900};
+    spec.fixed_split = 256;
+    spec.alibi = spec.sinks = true;
+    AttentionCase c(spec);
+    for (std::size_t h = 0; h < c.slopes.size(); ++h)
+      c.slopes[h] = (h % 2 == 0 ? 0.9F : -0.9F) * (1 + 0.1F * static_cast<float>(h));
+    c.sink_logits[1] = 890;
+    const Output got = run_on_simt(c);
+    ASSERT_TRUE(got.status.ok()) << got.status.error().message;
+    const Difference d = difference(c, got, run_case(c, kReference));
+    EXPECT_LE(d.rel_l2, group == 4 ? 2e-6 : 4e-3);
+    EXPECT_LE(d.lse, 1e-5);
+  }
+}
+
+/// Equal keys and one-hot values: the mean over the last min(length, 4) tokens, in prefill and in decode.
+TEST(SimtAttention, AWindowCountsTheCurrentToken) {
+  CaseSpec spec = small_spec();
+  spec.page_size = 2;
+  spec.window = 4;
+  spec.group = 1;
+  spec.dim = 16;
+  for (const std::int32_t len : kSlow ? std::vector<std::int32_t>{6} : std::vector<std::int32_t>{1, 3, 4, 5, 12}) {
+    for (const bool prefill : {false, true}) {
+      spec.seq_lens = {len};
+      spec.q_lens = prefill ? std::vector<std::int32_t>{len} : std::vector<std::int32_t>{};
+      AttentionCase c(spec);
+      for (std::int64_t j = 0; j < len; ++j) {
+        for (std::int64_t d = 0; d < 16; ++d) {
+          const std::int32_t page = c.table[static_cast<std::size_t>(j / 2)];
+          const std::uint16_t key = 0x3F00;
+          const std::uint16_t value = d == j ? 0x3F80 : 0;
+          std::memcpy(c.k_pool.data() + (row_offset(c.view.k, page, j % 2, 0) + d) * 2, &key, 2);
+          std::memcpy(c.v_pool.data() + (row_offset(c.view.v, page, j % 2, 0) + d) * 2, &value, 2);
+        }
+      }
+      const Output got = run_on_simt(c);
+      ASSERT_TRUE(got.status.ok());
+      const std::int64_t rows = c.num_tokens();
+      for (std::int64_t i = 0; i < rows; ++i) {
+        const std::int64_t position = len - rows + i;
+        const std::int64_t first = std::max<std::int64_t>(0, position - 3);
+        for (std::int64_t d = 0; d < 16; ++d) {
+          const double want = d >= first && d <= position ? 1.0 / static_cast<double>(position - first + 1) : 0;
+          EXPECT_NEAR(static_cast<double>(got.at(static_cast<std::size_t>(i * 16 + d), DType::float32)), want, 2e-3)
+              << "length " << len << " position " << position;
+        }
+      }
+    }
+  }
+}
+
 TEST(SimtAttention, AFutureNanDoesNotReachEarlierQueries) {
   CaseSpec spec = small_spec();
   spec.group = 1;

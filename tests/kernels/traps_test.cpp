@@ -147,6 +147,86 @@ TEST_P(TrapOnTier, PagesBeforeTheWindowAreNotTouched) {
   EXPECT_EQ(got.bytes, want.bytes);
 }
 
+TEST_P(TrapOnTier, AlibiOverLongDistancesKeepsItsPrecisionInBothDirections) {
+  for (const DType cache : {DType::float32, DType::bfloat16}) {
+    CaseSpec spec;
+    spec.cache = spec.query = cache;
+    spec.seq_lens = {1, 3000, 9000};
+    spec.alibi = spec.sinks = true;
+    AttentionCase c(spec);
+    for (std::size_t h = 0; h < c.slopes.size(); ++h) {
+      c.slopes[h] = (h % 2 == 0 ? 0.3F : -0.3F) * (1 + 0.1F * static_cast<float>(h));
+      if (h % 4 == 3) c.sink_logits[h] = 899 + static_cast<float>(h);  // where the LSE of 3,000 keys may be
+    }
+    const Difference d = difference(c, run_case(c, exec()), run_case(c, kReference));
+    EXPECT_LE(d.rel_l2, 1e-5);
+    EXPECT_LE(d.lse, 1e-5);
+    c.spec.window = 100;
+    const Difference near = difference(c, run_case(c, exec()), run_case(c, kReference));
+    EXPECT_LE(near.rel_l2, 1e-5);
+    EXPECT_LE(near.lse, 1e-5);
+  }
+}
+
+/// Reading no more than the window takes no longer in a long sequence. The least of many turns is compared, several
+/// times if need be: other processes only ever make a turn longer.
+TEST_P(TrapOnTier, TheTimeOfAWindowDoesNotGrowWithTheSequence) {
+  CaseSpec spec;
+  spec.cache = spec.query = DType::bfloat16;
+  spec.window = 512;
+  spec.poison = false;
+  std::vector<AttentionCase> cases;
+  std::vector<AttentionPlan> plans;
+  for (const std::int32_t len : {4096, 32768}) {
+    spec.seq_lens = {len};
+    cases.emplace_back(spec);
+    cases.back().place_pages(1);
+  }
+  for (AttentionCase& c : cases) {
+    c.place_pages(1);  // views point into the case at its place
+    plans.push_back(std::move(*AttentionPlan::make(c.problem(), c.spec.seq_lens, {}, exec())));
+  }
+  std::vector<float> out(8 * 64);
+  double ratio = 0;
+  for (int attempt = 0; attempt < 5 && (attempt == 0 || ratio > 1.2); ++attempt) {
+    double least[2] = {1e9, 1e9};
+    for (int turn = 0; turn < 40; ++turn) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        const AttentionArgs args = cases[i].args(out.data(), nullptr);
+        const auto start = std::chrono::steady_clock::now();
+        ASSERT_TRUE(plans[i].run(args).ok());
+        least[i] = std::min(least[i], std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      }
+    }
+    ratio = least[1] / least[0];
+  }
+  EXPECT_LE(ratio, 1.2);
+}
+
+TEST_P(TrapOnTier, AFixedSplitMakesResultsIndependentOfTheOrderOfTheBatch) {
+  CaseSpec spec;
+  spec.cache = spec.query = DType::bfloat16;
+  spec.seq_lens = {300, 5, 77};
+  spec.fixed_split = 64;
+  const AttentionCase c(spec);
+  const Output forward = run_case(c, exec());
+  AttentionCase turned = c;  // the same pages and queries, last sequence first
+  const auto row = static_cast<std::size_t>(c.columns);
+  const std::size_t q_bytes = c.q.size() / 3;
+  for (std::size_t b = 0; b < 3; ++b) {
+    turned.spec.seq_lens[b] = c.spec.seq_lens[2 - b];
+    std::copy_n(c.table.begin() + static_cast<std::ptrdiff_t>((2 - b) * row), row,
+                turned.table.begin() + static_cast<std::ptrdiff_t>(b * row));
+    std::copy_n(c.q.begin() + static_cast<std::ptrdiff_t>((2 - b) * q_bytes), q_bytes,
+                turned.q.begin() + static_cast<std::ptrdiff_t>(b * q_bytes));
+  }
+  const Output backward = run_case(turned, exec());
+  ASSERT_TRUE(forward.status.ok() && backward.status.ok());
+  const std::size_t bytes = forward.bytes.size() / 3;
+  for (std::size_t b = 0; b < 3; ++b)
+    EXPECT_EQ(0, std::memcmp(forward.bytes.data() + b * bytes, backward.bytes.data() + (2 - b) * bytes, bytes)) << b;
+}
+
 TEST_P(TrapOnTier, TwoLevelsOfASharedPrefixMergeToTheFlatResult) {
   CaseSpec spec;
   spec.page_size = 8;
@@ -247,16 +327,16 @@ TEST(Refusals, NameWhatIsWrongBeforeAnyWork) {
   refused("page 0 of sequence 0", bad, [](auto&, auto& a, auto&, auto&, auto&) {
     a.kv.num_pages = 1;
     a.kv.num_pages = 1;
-    static const std::int32_t far[64] = {77};
-    a.table = {far, 0, 64};
+    static const std::int32_t kFar[64] = {77};
+    a.table = {kFar, 0, 64};
   });
   refused("k_scale", bad, [](auto&, auto& a, auto&, auto&, auto&) {
-    static const float zero[] = {0};
-    a.scales.k = zero;
+    static const float kZero[] = {0};
+    a.scales.k = kZero;
   });
   refused("sinks", bad, [](auto&, auto& a, auto&, auto&, auto&) {
-    static const float two[] = {0, 1};
-    a.rules.sinks = two;
+    static const float kTwo[] = {0, 1};
+    a.rules.sinks = kTwo;
   });
   refused("soft_cap", bad, [](auto&, auto& a, auto&, auto&, auto&) { a.rules.soft_cap = -1; });
   refused("uint8", ErrorCode::unsupported, [](auto&, auto& a, auto&, auto&, auto&) { a.kv.dtype = DType::uint8; });
