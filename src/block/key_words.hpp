@@ -40,7 +40,12 @@ struct KeyWords {
     return fold(bits, 0x8ebc6af09c88c6e3ULL);
   }
 
-  friend bool operator==(const KeyWords&, const KeyWords&) noexcept = default;
+  /// All words together, without a branch, and without memcmp: its wide loads would have to wait for words that were
+  /// stored one by one just before.
+  friend bool operator==(const KeyWords& a, const KeyWords& b) noexcept {
+    return ((a.digest[0] ^ b.digest[0]) | (a.digest[1] ^ b.digest[1]) | (a.digest[2] ^ b.digest[2]) |
+            (a.digest[3] ^ b.digest[3]) | (a.shape ^ b.shape)) == 0;
+  }
 
  private:
   static std::uint64_t fold(std::uint64_t a, std::uint64_t b) noexcept {

@@ -190,7 +190,7 @@ Status BasicBlockPool<Atom, Placement>::check_invariants() const {
     const auto& line = protocol_.line(block);
     const KeyWords key = line.load_key();
     const auto entry = index_.at(line.slot.load(std::memory_order_relaxed));  // [K2]
-    if (!entry || entry->value != block || entry->fingerprint != static_cast<std::uint32_t>(key.mixed())) {
+    if (!entry || entry->value != block || entry->fingerprint != index_.fingerprint_of(key.mixed())) {
       return broken("block " + std::to_string(block) + " answers for a key that the index does not lead to it");
     }
     const std::vector<KeyWords> further = secondary_keys(block);

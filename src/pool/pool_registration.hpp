@@ -114,15 +114,16 @@ bool BasicBlockPool<Atom, Placement>::register_primary(const Registration& next,
   const std::uint32_t version = line.version.load(std::memory_order_relaxed) + 1;  // [K1] the writer's own
   line.version.store(version, std::memory_order_release);                          // [K1]
   line.store_key(next.key, next.covered, ordinal);
-  const auto slot = index_.insert(next.hash, next.block);
-  if (slot) {
-    tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, *slot));
-    line.slot.store(*slot, std::memory_order_relaxed);  // [K1]
+  const std::uint32_t slot = index_.insert(next.hash, next.block);
+  const bool entered = slot != PrefixIndex<Atom>::kNoPosition;
+  if (entered) {
+    tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, slot));
+    line.slot.store(slot, std::memory_order_relaxed);  // [K1]
     if (protocol_.publish(next.block, codec_.registration(version))) return true;
-    index_.erase(next.hash, *slot);
+    index_.erase(next.hash, slot);
   }
   protocol_.end_writing(next.block);
-  tally.index_full += slot ? 0U : 1U;
+  tally.index_full += entered ? 0U : 1U;
   return false;
 }
 
@@ -136,14 +137,14 @@ bool BasicBlockPool<Atom, Placement>::register_secondary(const Registration& nex
   if (!number) return false;
   const std::uint32_t block = next.block;
   store.fill(*number, {next.key, block, version, ordinal});
-  const auto slot = index_.insert(next.hash, num_blocks() + *number);
-  if (!slot) {
+  const std::uint32_t slot = index_.insert(next.hash, num_blocks() + *number);
+  if (slot == PrefixIndex<Atom>::kNoPosition) {
     store.release(*number);
     ++tally.index_full;
     return false;
   }
-  tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, *slot));
-  store.set_slot(*number, *slot);
+  tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, slot));
+  store.set_slot(*number, slot);
   store.link(block, *number);
   const auto ended = [&] {
     return !protocol_.state(block).hashed() ||

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -20,6 +21,7 @@ template <template <class> class Atom>
 class PrefixIndex {
  public:
   static constexpr std::uint32_t kSlotsPerBucket = 7;
+  static constexpr std::uint32_t kNoPosition = 0xffffffffU;  ///< buckets have no eighth slot
 
   explicit PrefixIndex(std::uint32_t buckets, bool huge_pages = false) : buckets_(buckets, huge_pages) {}
 
@@ -34,18 +36,17 @@ class PrefixIndex {
     if (at < buckets_.size()) prefetch_to_write(&buckets_[at]);
   }
 
-  /// Enters `value` and answers its position; empty when no slot is left. Lock-free: a slot is lost only to
+  /// Enters `value` and answers its position; kNoPosition when no slot is left. Lock-free: a slot is lost only to
   /// another insertion.
-  [[nodiscard]] std::optional<std::uint32_t> insert(std::uint64_t hash, std::uint32_t value) noexcept {
+  [[nodiscard]] std::uint32_t insert(std::uint64_t hash, std::uint32_t value) noexcept {
     const std::size_t home = home_of(hash);
-    const std::uint64_t entry = (fingerprint_of(hash) << 32U) | (value + 1U);
+    const std::uint64_t entry = (std::uint64_t{value + 1U} << 32U) | fingerprint_of(hash);
     bool counted = false;
     for (std::size_t distance = 0; distance < buckets_.size(); ++distance) {
       const std::size_t at = wrapped(home + distance);
       Bucket& bucket = buckets_[at];
-      std::uint32_t i = first_slot(hash);
-      for (std::uint32_t seen = 0; seen < kSlotsPerBucket; ++seen, i = i + 1 < kSlotsPerBucket ? i + 1 : 0) {
-        if (bucket.slots[i].load(std::memory_order_relaxed) != kEmpty) continue;  // [H]
+      for (std::uint32_t empty = empty_slots(bucket); empty != 0; empty &= empty - 1) {
+        const auto i = static_cast<std::uint32_t>(std::countr_zero(empty));
         if (distance > 0) {
           account(buckets_[home], distance, !counted);
           counted = true;
@@ -58,7 +59,7 @@ class PrefixIndex {
       }
     }
     if (counted) discount(buckets_[home]);
-    return std::nullopt;
+    return kNoPosition;
   }
 
   /// Removes the entry that insert() put at `position` for `hash`. Only by the one thread that ended what the
@@ -70,16 +71,15 @@ class PrefixIndex {
     if (at != home) discount(buckets_[home]);
   }
 
-  /// Calls visit(value) for each entry with the fingerprint of `hash` until it answers true. Wait-free.
+  /// Calls visit(value) for each entry with the fingerprint of `hash` until it answers true; whether it did. Wait-free.
   template <class Visit>
-  void for_each_match(std::uint64_t hash, Visit&& visit) const {
+  bool for_each_match(std::uint64_t hash, Visit&& visit) const {
     const std::size_t home = home_of(hash);
-    if (scan(buckets_[home], hash, visit)) return;
+    const std::uint32_t fingerprint = fingerprint_of(hash);
+    if (scan(buckets_[home], fingerprint, visit)) return true;
     const std::uint64_t meta = buckets_[home].meta.load(std::memory_order_acquire);  // [I5]
     const auto farthest = static_cast<std::size_t>(meta & kDistanceMask);
-    for (std::size_t distance = 1; distance <= farthest; ++distance) {
-      if (scan(buckets_[wrapped(home + distance)], hash, visit)) return;
-    }
+    return farthest > 0 && scan_elsewhere(home, farthest, fingerprint, visit);
   }
 
   /// How many buckets lie between the home of `hash` and `position`.
@@ -94,6 +94,12 @@ class PrefixIndex {
     return 1 + static_cast<std::size_t>(buckets_[home_of(hash)].meta.load(std::memory_order_relaxed) & kDistanceMask);
   }
 
+  /// What an entry of `hash` carries besides its value: never 0, so that an empty slot matches nothing.
+  [[nodiscard]] static std::uint32_t fingerprint_of(std::uint64_t hash) noexcept {
+    const auto low = static_cast<std::uint32_t>(hash);
+    return low - (low == 0 ? 1U : 0U);
+  }
+
   /// Value and fingerprint stored at a position, empty if none; for checks while nobody else works here.
   struct Entry {
     std::uint32_t fingerprint;
@@ -105,7 +111,7 @@ class PrefixIndex {
     if (bucket >= buckets_.size() || slot >= kSlotsPerBucket) return std::nullopt;
     const std::uint64_t entry = buckets_[bucket].slots[slot].load(std::memory_order_acquire);  // [I2]
     if (entry == kEmpty) return std::nullopt;
-    return Entry{static_cast<std::uint32_t>(entry >> 32U), static_cast<std::uint32_t>(entry) - 1U};
+    return Entry{static_cast<std::uint32_t>(entry), value_of(entry)};
   }
   [[nodiscard]] std::size_t num_entries() const noexcept {
     std::size_t entries = 0;
@@ -138,30 +144,71 @@ class PrefixIndex {
 
   struct alignas(kCacheLineBytes) Bucket {
     Atom<std::uint64_t> meta{0};                   ///< entries elsewhere:32 | largest distance:32
-    Atom<std::uint64_t> slots[kSlotsPerBucket]{};  ///< fingerprint:32 | value+1:32
+    Atom<std::uint64_t> slots[kSlotsPerBucket]{};  ///< value+1:32 | fingerprint:32
   };
   static_assert(sizeof(std::atomic<std::uint64_t>) * (kSlotsPerBucket + 1) == kCacheLineBytes);
 
   [[nodiscard]] std::size_t home_of(std::uint64_t hash) const noexcept {
     return static_cast<std::size_t>(((hash >> 32U) * buckets_.size()) >> 32U);
   }
-  [[nodiscard]] static std::uint64_t fingerprint_of(std::uint64_t hash) noexcept { return hash & 0xffffffffU; }
-  /// Where an insertion starts to look for an empty slot: spread, so that the first one is empty mostly and the
-  /// processor guesses right.
-  [[nodiscard]] static std::uint32_t first_slot(std::uint64_t hash) noexcept {
-    return static_cast<std::uint32_t>(((hash & 0xffffU) * kSlotsPerBucket) >> 16U);
+  [[nodiscard]] static std::uint32_t value_of(std::uint64_t entry) noexcept {
+    return static_cast<std::uint32_t>(entry >> 32U) - 1U;
   }
   [[nodiscard]] std::size_t wrapped(std::size_t at) const noexcept {
     return at < buckets_.size() ? at : at - buckets_.size();
   }
 
+  // Which slot of a bucket matches, and which is empty, nobody can predict, and a wrong guess of the processor waits
+  // for the bucket to arrive and throws away the look-ups that follow. So all slots are looked at without a branch,
+  // and what is left to decide turns out the same way mostly: found or not, one match and no second.
+
+  /// Calls look(i) for every slot, written out.
+  template <class Look>
+  static void for_each_slot(Look&& look) noexcept {
+    static_assert(kSlotsPerBucket == 7);
+    look(0U), look(1U), look(2U), look(3U), look(4U), look(5U), look(6U);
+  }
+
+  /// One bit for each slot without an entry.
+  [[nodiscard]] static std::uint32_t empty_slots(const Bucket& bucket) noexcept {
+    std::uint32_t bits = 0;
+    for_each_slot([&](std::uint32_t i) {
+      bits |= (bucket.slots[i].load(std::memory_order_relaxed) == kEmpty ? 1U : 0U) << i;  // [H]
+    });
+    return bits;
+  }
+
   template <class Visit>
-  static bool scan(const Bucket& bucket, std::uint64_t hash, Visit&& visit) {
-    const std::uint64_t fingerprint = fingerprint_of(hash);
+  static bool scan(const Bucket& bucket, std::uint32_t fingerprint, Visit& visit) {
+    std::uint64_t match = kEmpty;
+    for_each_slot([&](std::uint32_t i) {
+      const std::uint64_t entry = bucket.slots[i].load(std::memory_order_acquire);  // [I2]
+      match = static_cast<std::uint32_t>(entry) == fingerprint ? entry : match;
+    });
+    if (match == kEmpty) return false;
+    return visit(value_of(match)) || scan_others(bucket, fingerprint, match, visit);
+  }
+  /// The matches of a bucket beside `seen`, which was visited.
+  template <class Visit>
+  [[gnu::noinline]] static bool scan_others(const Bucket& bucket, std::uint32_t fingerprint, std::uint64_t seen,
+                                            Visit& visit) {
+    bool passed = false;  // equal entries may stand several times: one of them was visited
     for (const auto& slot : bucket.slots) {
       const std::uint64_t entry = slot.load(std::memory_order_acquire);  // [I2]
-      if ((entry >> 32U) == fingerprint && entry != kEmpty && visit(static_cast<std::uint32_t>(entry) - 1U))
+      if (static_cast<std::uint32_t>(entry) != fingerprint) continue;
+      if (!passed && entry == seen) {
+        passed = true;
+      } else if (visit(value_of(entry))) {
         return true;
+      }
+    }
+    return false;
+  }
+  template <class Visit>
+  [[gnu::noinline]] bool scan_elsewhere(std::size_t home, std::size_t farthest, std::uint32_t fingerprint,
+                                        Visit& visit) const {
+    for (std::size_t distance = 1; distance <= farthest; ++distance) {
+      if (scan(buckets_[wrapped(home + distance)], fingerprint, visit)) return true;
     }
     return false;
   }

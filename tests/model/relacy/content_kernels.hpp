@@ -49,8 +49,8 @@ struct PublishKernel : rl::test_suite<PublishKernel, 3> {
     auto& line = protocol->line(kBlock);
     RL_ASSERT(protocol->begin_writing(kBlock));
     line.store_key(kernel_key(name), 0, 0);
-    const auto slot = index->insert(kernel_key(name).mixed(), kBlock);
-    line.slot.store(*slot, std::memory_order_relaxed);
+    const std::uint32_t slot = index->insert(kernel_key(name).mixed(), kBlock);
+    line.slot.store(slot, std::memory_order_relaxed);
     RL_ASSERT(protocol->publish(kBlock, registration));
   }
   void give_back(std::uint32_t ticket) {
@@ -156,7 +156,7 @@ struct OverflowKernel : rl::test_suite<OverflowKernel, 2> {
   void before() {
     index = std::make_unique<PrefixIndex<RelacyAtomic>>(2);
     for (std::uint32_t value = 0; value < PrefixIndex<RelacyAtomic>::kSlotsPerBucket; ++value) {
-      RL_ASSERT(index->insert(kHash + 1, value).has_value());
+      RL_ASSERT(index->insert(kHash + 1, value) != PrefixIndex<RelacyAtomic>::kNoPosition);
     }
   }
   void thread(unsigned number) {

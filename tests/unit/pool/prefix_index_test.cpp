@@ -25,34 +25,66 @@ std::multiset<std::uint32_t> matches(const Index& index, std::uint64_t hash) {
 
 TEST(PrefixIndex, FindsWhatWasInsertedUntilItIsErased) {
   Index index(4);
-  const auto at = index.insert(0x1234'5678'9abc'def0ULL, 7);
-  ASSERT_TRUE(at.has_value());
+  const std::uint32_t at = index.insert(0x1234'5678'9abc'def0ULL, 7);
+  ASSERT_NE(at, Index::kNoPosition);
   EXPECT_EQ(matches(index, 0x1234'5678'9abc'def0ULL), (std::multiset<std::uint32_t>{7}));
   EXPECT_TRUE(matches(index, 0x1234'5678'9abc'def1ULL).empty());
-  EXPECT_EQ(index.at(*at)->value, 7U);
-  index.erase(0x1234'5678'9abc'def0ULL, *at);
+  EXPECT_EQ(index.at(at)->value, 7U);
+  index.erase(0x1234'5678'9abc'def0ULL, at);
   EXPECT_TRUE(matches(index, 0x1234'5678'9abc'def0ULL).empty());
   EXPECT_EQ(index.num_entries(), 0U);
 }
 
 TEST(PrefixIndex, EqualKeysStandBesideEachOther) {
   Index index(2);
-  const auto first = index.insert(42, 1);
-  ASSERT_TRUE(index.insert(42, 1) && index.insert(42, 2));
+  const std::uint32_t first = index.insert(42, 1);
+  ASSERT_NE(first, Index::kNoPosition);
+  ASSERT_NE(index.insert(42, 1), Index::kNoPosition);
+  ASSERT_NE(index.insert(42, 2), Index::kNoPosition);
   EXPECT_EQ(matches(index, 42), (std::multiset<std::uint32_t>{1, 1, 2}));
-  index.erase(42, *first);
+  index.erase(42, first);
   EXPECT_EQ(matches(index, 42), (std::multiset<std::uint32_t>{1, 2}));
+}
+
+TEST(PrefixIndex, AnEmptySlotMatchesNoHash) {
+  Index index(4);
+  for (const std::uint64_t hash : {std::uint64_t{0}, std::uint64_t{3} << 62U, std::uint64_t{1} << 40U}) {
+    EXPECT_TRUE(matches(index, hash).empty());
+    EXPECT_NE(Index::fingerprint_of(hash), 0U);
+  }
+  ASSERT_NE(index.insert(0, 9), Index::kNoPosition);
+  EXPECT_EQ(matches(index, 0), (std::multiset<std::uint32_t>{9}));
+}
+
+/// Whatever slots the matches stand in, each is visited once, and none after the visitor has said enough.
+TEST(PrefixIndex, VisitsEachMatchOfABucketOnce) {
+  for (std::uint32_t mask = 0; mask < 1U << Index::kSlotsPerBucket; ++mask) {
+    Index index(4);
+    std::multiset<std::uint32_t> expected;
+    for (std::uint32_t i = 0; i < Index::kSlotsPerBucket; ++i) {
+      const bool match = (mask >> i & 1U) != 0;
+      const std::uint32_t value = i / 2;  // pairs of equal entries
+      if (match) expected.insert(value);
+      ASSERT_EQ(index.insert(match ? 42 : 100 + i, value), i);
+    }
+    EXPECT_EQ(matches(index, 42), expected);
+    for (std::size_t enough = 1; enough <= expected.size(); ++enough) {
+      std::size_t visited = 0;
+      index.for_each_match(42, [&](std::uint32_t) { return ++visited == enough; });
+      EXPECT_EQ(visited, enough);
+    }
+  }
 }
 
 TEST(PrefixIndex, CrowdedBucketOverflowsAndForgetsTheDistanceAgain) {
   Index index(3);
   std::vector<std::uint32_t> positions;
   for (std::uint32_t value = 0; value < 21; ++value) {
-    const auto at = index.insert(value, value);  // all at home in bucket 0
-    ASSERT_TRUE(at.has_value());
-    positions.push_back(*at);
+    const std::uint32_t at = index.insert(value, value);  // all at home in bucket 0
+    ASSERT_NE(at, Index::kNoPosition);
+    positions.push_back(at);
   }
-  EXPECT_FALSE(index.insert(99, 99).has_value());  // no slot is left, nothing has changed
+  EXPECT_EQ(index.insert(99, 99), Index::kNoPosition);  // no slot is left, nothing has changed
   EXPECT_EQ(index.num_overflowed(), 14U);
   EXPECT_EQ(index.probe_length(0), 3U);
   for (std::uint32_t value = 0; value < 21; ++value) {
@@ -70,15 +102,14 @@ TEST(PrefixIndex, ProbesStayShortAfterManyReplacements) {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> entries;
   for (std::uint32_t value = 0; value < kEntries; ++value) {
     const std::uint64_t hash = random();
-    entries.emplace_back(hash, *index.insert(hash, value));
+    entries.emplace_back(hash, index.insert(hash, value));
   }
   for (int i = 0; i < 200'000; ++i) {
     auto& [hash, position] = entries[random() % kEntries];
     index.erase(hash, position);
     hash = random();
-    const auto at = index.insert(hash, 5);
-    ASSERT_TRUE(at.has_value());
-    position = *at;
+    position = index.insert(hash, 5);
+    ASSERT_NE(position, Index::kNoPosition);
   }
   EXPECT_EQ(index.num_entries(), kEntries);
   std::size_t probes = 0;
@@ -103,9 +134,9 @@ TEST(PrefixIndex, ConcurrentInsertionsAndErasuresKeepEveryEntry) {
           mine.erase(held);
         } else {
           const std::uint64_t hash = random() >> 2U;  // a few home buckets only
-          const auto at = index.insert(hash, value);
-          missing[t] += at.has_value() ? 0 : 1;
-          if (at) mine[value] = {hash, *at};
+          const std::uint32_t at = index.insert(hash, value);
+          missing[t] += at != Index::kNoPosition ? 0 : 1;
+          if (at != Index::kNoPosition) mine[value] = {hash, at};
         }
       }
       for (const auto& [value, entry] : mine) index.erase(entry.first, entry.second);

@@ -73,9 +73,8 @@ class LeanPool {
       const std::lock_guard guard(lock_);
       for (std::size_t i = 0; i < count; ++i) {
         Block& block = blocks_[ids[first + i].value()];
-        const auto position = index_.insert(probes[i].hash, ids[first + i].value());
-        block.hashed = position.has_value();
-        block.position = position.value_or(0);
+        block.position = index_.insert(probes[i].hash, ids[first + i].value());
+        block.hashed = block.position != PrefixIndex<std::atomic>::kNoPosition;
         block.hash = probes[i].hash;
         block.key = probes[i].key;
       }
