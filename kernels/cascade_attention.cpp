@@ -114,8 +114,8 @@ Status cascade_attention(const AttentionProblem& problem, std::span<const std::i
   if (Status status = attend_prefix(*step, pages, args, prefix); !status) return status;
   if (Status status = attend_rest(*step, pages, args, rest); !status) return status;
   const auto rows = static_cast<std::int64_t>(prefix.lse.size());
-  const Status merged = merge_attention(prefix.out.data(), prefix.lse.data(), rest.out.data(), rest.lse.data(),
-                                        prefix.out.data(), prefix.lse.data(), rows, problem.head_dim_v, exec);
+  Status merged = merge_attention(prefix.out.data(), prefix.lse.data(), rest.out.data(), rest.lse.data(),
+                                  prefix.out.data(), prefix.lse.data(), rows, problem.head_dim_v, exec);
   if (!merged) return merged;
   write_results(*step, prefix, args);
   return {};

@@ -20,7 +20,7 @@ constexpr std::int64_t kDim = 64;
 /// Requests of one engine and the pool that their blocks stand for; the pool starts as NaN.
 class SharedStep {
  public:
-  explicit SharedStep(DType cache) : engine_(options()), cache_(cache) {
+  explicit SharedStep(DType cache) : engine_(options()) {
     const std::size_t bytes = static_cast<std::size_t>(kBlocks * kBlock * kHeads * kDim * element_bytes(cache));
     k_.assign(bytes, poison_byte(cache));
     v_.assign(bytes, poison_byte(cache));
@@ -100,7 +100,6 @@ class SharedStep {
   }
 
   engines::Engine engine_;
-  DType cache_;
   std::vector<unsigned char> k_;
   std::vector<unsigned char> v_;
   PagedKvView view_;
