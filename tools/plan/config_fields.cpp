@@ -58,6 +58,7 @@ const Json* ConfigFields::find_one(std::initializer_list<const char*> names, con
     if (result == nullptr) found = name;
     result = value;
   }
+  if (result != nullptr && found != *names.begin()) other_names_[*names.begin()] = found;
   return result;
 }
 

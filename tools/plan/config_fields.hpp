@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ class ConfigFields {
   [[nodiscard]] bool has(const char* name) const;
   [[nodiscard]] const Json& json() const noexcept { return *object_; }
 
+  /// Facts that stood under another name than the first of those asked for: first name, name in the file.
+  [[nodiscard]] const std::map<std::string, std::string>& other_names() const noexcept { return other_names_; }
+
   [[noreturn]] void refuse(std::string_view name, std::string_view problem) const;
 
  private:
@@ -43,6 +47,7 @@ class ConfigFields {
   std::string file_;
   const Json* object_;
   std::string prefix_;
+  mutable std::map<std::string, std::string> other_names_;
 };
 
 /// Throws InputError for a field of `object` that is not known but looks like a misspelt one that matters.

@@ -144,8 +144,10 @@ void read_encoder(const std::string& file, const ConfigFields& fields, EncoderFa
 }
 
 KvQuantisation kv_quantisation(const std::string& file, const ConfigFields& quant) {
+  const std::string algorithm = quant.text({"kv_cache_quant_algo"});
+  if (!algorithm.empty() && algorithm != "FP8") quant.refuse("kv_cache_quant_algo", "only FP8 is known");
   const Json* scheme = quant.object("kv_cache_scheme");
-  if (scheme == nullptr) return KvQuantisation::none;
+  if (scheme == nullptr) return algorithm.empty() ? KvQuantisation::none : KvQuantisation::per_tensor;
   const ConfigFields fields(file, *scheme, "quantization_config.kv_cache_scheme.");
   if (const auto bits = fields.integer({"num_bits"}); bits && *bits != 8)
     fields.refuse("num_bits", "only 8 bits are known");
@@ -158,11 +160,26 @@ KvQuantisation kv_quantisation(const std::string& file, const ConfigFields& quan
   fields.refuse("strategy", "expected tensor, attn_head or token");
 }
 
-// Bits of a quantised weight, as far as the usual methods say.
+constexpr std::int64_t kMostBits = 64;
+
+std::optional<double> checked_bits(const ConfigFields& fields, std::initializer_list<const char*> names) {
+  const auto bits = fields.integer(names);
+  if (!bits) return std::nullopt;
+  for (const char* name : names) {
+    if (*bits > kMostBits && fields.has(name)) fields.refuse(name, "expected at most 64");
+  }
+  return static_cast<double>(*bits);
+}
+
+// Bits of a quantised weight, as far as the usual methods say; scales of blocks included where they are of one size.
 std::optional<double> weight_bits(const std::string& file, const ConfigFields& quant, const std::string& method) {
-  if (const auto bits = quant.integer({"bits", "w_bit"})) return static_cast<double>(*bits);
-  if (method == "fp8" || method == "fbgemm_fp8") return 8.0;
-  if (method == "mxfp4") return 4.25;  // a shared 8-bit exponent for 32 weights
+  if (const auto bits = checked_bits(quant, {"bits", "w_bit"})) return bits;
+  if (quant.boolean({"load_in_4bit", "_load_in_4bit"}).value_or(false)) return 4.0;
+  if (quant.boolean({"load_in_8bit", "_load_in_8bit"}).value_or(false)) return 8.0;
+  const std::string algorithm = quant.text({"quant_algo"});
+  if (method == "fp8" || method == "fbgemm_fp8" || algorithm == "FP8") return 8.0;
+  if (method == "mxfp4") return 4.25;    // a shared 8-bit exponent for 32 weights
+  if (algorithm == "NVFP4") return 4.5;  // a scale of 8 bits for 16 weights
   if (const Json* groups = quant.object("config_groups")) {
     for (const auto& [name, group] : groups->items()) {
       if (!group.is_object()) continue;
@@ -170,7 +187,7 @@ std::optional<double> weight_bits(const std::string& file, const ConfigFields& q
       const Json* weights = fields.object("weights");
       if (weights == nullptr) continue;
       const ConfigFields weight_fields(file, *weights, "quantization_config.config_groups." + name + ".weights.");
-      if (const auto bits = weight_fields.integer({"num_bits"})) return static_cast<double>(*bits);
+      if (const auto bits = checked_bits(weight_fields, {"num_bits"})) return bits;
     }
   }
   return std::nullopt;
@@ -188,12 +205,12 @@ void read_quantisation(const std::string& file, const ConfigFields& fields, Quan
 }
 
 // Length that the position encoding is stretched to, where the configuration counts it apart.
-Count stretched_length(const std::string& file, const ConfigFields& fields, Count length) {
+Count stretched_length(const std::string& file, const ConfigFields& fields, Count length, std::string& type) {
   const Json* scaling = fields.object("rope_scaling");
   if (scaling == nullptr) scaling = fields.object("rope_parameters");
   if (scaling == nullptr || !length) return length;
   const ConfigFields rope(file, *scaling, "rope_scaling.");
-  const std::string type = rope.text({"rope_type", "type"});
+  type = rope.text({"rope_type", "type"});
   if (type != "linear" && type != "dynamic" && type != "yarn") return length;
   const double factor = rope.number({"factor"}).value_or(1.0);
   if (factor < 1.0 || factor > 1e6) rope.refuse("factor", "expected 1 to 1e6");
@@ -272,7 +289,8 @@ ModelFacts parse_model_config(const std::string& name, std::string_view text) {
   read_shape(fields, facts, pure_state);
   facts.max_position = stretched_length(name, fields,
                                         fields.integer({"max_position_embeddings", "n_positions", "max_sequence_length",
-                                                        "seq_length", "max_target_positions"}));
+                                                        "seq_length", "max_target_positions"}),
+                                        facts.rope_type);
   facts.gated_mlp = facts.model_type != "whisper" && facts.model_type != "gpt2" && facts.model_type != "falcon" &&
                     facts.model_type != "nemotron_h";
   read_latent(fields, facts.latent);
@@ -281,6 +299,9 @@ ModelFacts parse_model_config(const std::string& name, std::string_view text) {
   read_experts(fields, facts.experts);
   read_encoder(name, fields, facts.encoder);
   read_quantisation(name, fields, facts.quant);
+  facts.other_names = fields.other_names();
+  if (!fields.has("layer_types") && fields.has("layers_block_type"))
+    facts.other_names["layer_types"] = "layers_block_type";
   facts.has_other_encoders = nested.is_nested || fields.has("vision_config") || fields.has("audio_config");
   return facts;
 }

@@ -175,7 +175,9 @@ Status check_kinds(const ModelFacts& facts, const Kinds& kinds) {
 
 Error bad_field(const ModelFacts& facts, const std::string& field, const std::string& problem,
                 const std::string& value) {
-  return {ErrorCode::bad_input, facts.file + ": " + field + ": " + problem + ", got " + value};
+  const auto other = facts.other_names.find(field);
+  const std::string& name = other == facts.other_names.end() ? field : other->second;
+  return {ErrorCode::bad_input, facts.file + ": " + name + ": " + problem + ", got " + value};
 }
 
 Error bad_field(const ModelFacts& facts, const std::string& field, const std::string& problem, std::int64_t value) {

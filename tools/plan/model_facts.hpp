@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -65,12 +66,14 @@ struct QuantFacts {
 };
 
 struct ModelFacts {
-  std::string file;  ///< for messages
+  std::string file;                                ///< for messages
+  std::map<std::string, std::string> other_names;  ///< of fields that this file calls differently, for messages
   std::string model_type;
   std::vector<std::string> architectures;
   std::int64_t num_layers = 0;
   Count hidden_size, num_attention_heads, num_kv_heads, head_dim;
   Count vocab_size, intermediate_size, max_position;
+  std::string rope_type;  ///< how positions are stretched; empty: not said
   bool tie_word_embeddings = false;
   bool gated_mlp = true;
   std::optional<DType> dtype;

@@ -27,6 +27,9 @@ constexpr std::array kKnownTypes = std::to_array<std::string_view>({
     "whisper",      "cohere2",
 });
 
+constexpr std::array kKnownRopes =
+    std::to_array<std::string_view>({"", "default", "linear", "dynamic", "yarn", "longrope", "su", "llama3", "mrope"});
+
 // Specs of the kinds of layers that a model has, made when first asked for.
 class SpecMaker {
  public:
@@ -152,6 +155,14 @@ void warn_about_model(const ModelFacts& facts, std::vector<std::string>& warning
   if (std::find(kKnownTypes.begin(), kKnownTypes.end(), facts.model_type) == kKnownTypes.end()) {
     warnings.push_back("model_type '" + facts.model_type +
                        "' is not known; planned from the usual field names, check the layers");
+  }
+  if (!facts.quant.method.empty() && !facts.quant.bits) {
+    warnings.push_back("quantization_config.quant_method '" + facts.quant.method +
+                       "' does not say how many bits a weight has; weights are counted as not quantised");
+  }
+  if (std::find(kKnownRopes.begin(), kKnownRopes.end(), facts.rope_type) == kKnownRopes.end()) {
+    warnings.push_back("rope_scaling.rope_type '" + facts.rope_type +
+                       "' is not known; the length is taken to be that of the position embeddings");
   }
   if (!facts.dtype) warnings.emplace_back("torch_dtype is missing; counted as bfloat16");
 }

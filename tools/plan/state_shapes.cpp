@@ -20,6 +20,13 @@ Status divides(const ModelFacts& facts, const char* field, std::int64_t value, s
   return bad_field(facts, field, "no multiple of tensor-parallel size " + std::to_string(ranks), value);
 }
 
+// Columns that a convolution keeps of the tokens before.
+Result<std::int64_t> kept_columns(const ModelFacts& facts, const char* field, Count kernel) {
+  const std::int64_t width = kernel.value_or(4);
+  if (width < 2) return bad_field(facts, field, "expected at least 2", width);
+  return width - 1;
+}
+
 DType ssm_dtype(const ModelFacts& facts) { return facts.state.ssm_dtype.value_or(model_dtype(facts)); }
 
 Result<Tensors> delta_net(const ModelFacts& facts, std::int64_t ranks) {
@@ -37,8 +44,9 @@ Result<Tensors> delta_net(const ModelFacts& facts, std::int64_t ranks) {
   }
   const std::int64_t channels =
       2 * *state.linear_num_key_heads * *state.linear_key_head_dim + value_heads * *state.linear_value_head_dim;
-  const std::int64_t history = state.linear_conv_kernel_dim.value_or(4) - 1;
-  return Tensors{{{channels / ranks, history}, model_dtype(facts)},
+  const auto history = kept_columns(facts, "linear_conv_kernel_dim", state.linear_conv_kernel_dim);
+  if (!history) return history.error();
+  return Tensors{{{channels / ranks, *history}, model_dtype(facts)},
                  {{value_heads / ranks, *state.linear_value_head_dim, *state.linear_key_head_dim}, ssm_dtype(facts)}};
 }
 
@@ -51,11 +59,12 @@ Result<Tensors> mamba_two(const ModelFacts& facts, std::int64_t ranks) {
   // One group of B and C serves all heads, so every rank needs its own copy of it.
   std::int64_t groups = facts.state.num_groups.value_or(1);
   if (groups == 1) groups = ranks;
-  if (const Status status = divides(facts, "n_groups", groups, ranks); !status) return status.error();
+  if (const Status status = divides(facts, "mamba_n_groups", groups, ranks); !status) return status.error();
   const std::int64_t state_size = facts.state.state_size.value_or(128);
   const std::int64_t channels = heads * head_dim + 2 * groups * state_size;
-  const std::int64_t history = facts.state.conv_kernel.value_or(4) - 1;
-  return Tensors{{{channels / ranks, history}, model_dtype(facts)},
+  const auto history = kept_columns(facts, "mamba_d_conv", facts.state.conv_kernel);
+  if (!history) return history.error();
+  return Tensors{{{channels / ranks, *history}, model_dtype(facts)},
                  {{heads / ranks, head_dim, state_size}, ssm_dtype(facts)}};
 }
 
@@ -63,8 +72,9 @@ Result<Tensors> mamba_one(const ModelFacts& facts, std::int64_t ranks) {
   const auto inner = inner_size(facts);
   if (!inner) return inner.error();
   if (const Status status = divides(facts, "intermediate_size", *inner, ranks); !status) return status.error();
-  const std::int64_t history = facts.state.conv_kernel.value_or(4) - 1;
-  return Tensors{{{*inner / ranks, history}, model_dtype(facts)},
+  const auto history = kept_columns(facts, "mamba_d_conv", facts.state.conv_kernel);
+  if (!history) return history.error();
+  return Tensors{{{*inner / ranks, *history}, model_dtype(facts)},
                  {{*inner / ranks, facts.state.state_size.value_or(16)}, ssm_dtype(facts)}};
 }
 

@@ -116,6 +116,40 @@ TEST(ConfigReader, ContradictionsBetweenFieldsAreNamed) {
   expect_named(refusal(kSmall + R"(,"kv_lora_rank":32,"qk_rope_head_dim":8,"index_topk":64)"), "index_topk", "64");
 }
 
+// A file that calls a fact by another name is answered with that name.
+TEST(ConfigReader, RefusalsUseTheNamesOfTheFile) {
+  expect_named(refusal(R"("num_layers":2,"d_model":65,"n_head":4)"), "d_model", "65");
+  expect_named(refusal(R"("num_layers":2,"n_embd":65,"decoder_attention_heads":4)"), "n_embd", "65");
+  expect_named(refusal(kSmall + R"(,"layers_block_type":["attention"])"), "layers_block_type", "1");
+  const std::string recurrent = R"(,"layer_types":["mamba","attention"],"mamba_n_heads":2,"state_size":16)";
+  expect_named(refusal(kSmall + recurrent + R"(,"conv_kernel":1)"), "conv_kernel", "1");
+  expect_named(refusal(kSmall + recurrent + R"(,"mamba_d_conv":1)"), "mamba_d_conv", "1");
+  expect_named(refusal(kSmall + R"(,"full_attention_interval":2,"linear_num_key_heads":1,"linear_num_value_heads":2,)"
+                                R"("linear_key_head_dim":8,"linear_value_head_dim":8,"linear_conv_kernel_dim":1)"),
+               "linear_conv_kernel_dim", "1");
+}
+
+TEST(ConfigReader, WeightsOfQuantisedCheckpoints) {
+  const auto quantised = [](const std::string& members) {
+    return kSmall + R"(,"quantization_config":{)" + members + "}";
+  };
+  EXPECT_EQ(read(quantised(R"("quant_method":"gptq","bits":4)")).quant.bits, 4.0);
+  EXPECT_EQ(read(quantised(R"("quant_method":"awq","w_bit":3)")).quant.bits, 3.0);
+  EXPECT_EQ(read(quantised(R"("quant_method":"bitsandbytes","load_in_4bit":true)")).quant.bits, 4.0);
+  EXPECT_EQ(read(quantised(R"("quant_method":"bitsandbytes","load_in_8bit":true)")).quant.bits, 8.0);
+  EXPECT_EQ(read(quantised(R"("quant_method":"modelopt","quant_algo":"FP8")")).quant.bits, 8.0);
+  EXPECT_EQ(read(quantised(R"("quant_method":"modelopt","kv_cache_quant_algo":"FP8")")).quant.kv,
+            tools::KvQuantisation::per_tensor);
+  EXPECT_EQ(read(quantised(R"("config_groups":{"a":{"weights":{"num_bits":8}}})")).quant.bits, 8.0);
+  expect_named(refusal(quantised(R"("kv_cache_quant_algo":"INT3")")), "kv_cache_quant_algo", "INT3");
+  expect_named(refusal(quantised(R"("bits":65)")), "quantization_config.bits", "65");
+  expect_named(refusal(quantised(R"("config_groups":{"a":{"weights":{"num_bits":-8}}})")), "config_groups.a.weights",
+               "-8");
+  const auto layers = test::layers_of(read(quantised(R"("quant_method":"brandnew")")));
+  ASSERT_EQ(layers.warnings.size(), 1U);
+  EXPECT_NE(layers.warnings[0].find("'brandnew' does not say how many bits"), std::string::npos) << layers.warnings[0];
+}
+
 TEST(ConfigReader, MisspeltFieldsAreRefusedWithWhatIsMeant) {
   const std::string message = refusal(kSmall + R"(,"num_key_value_head":2)");
   expect_named(message, "num_key_value_head", "2");
@@ -144,6 +178,9 @@ TEST(ConfigReader, LengthFollowsTheStretchedPositions) {
   EXPECT_EQ(read(at + R"({"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":2048})").max_position,
             8192);
   EXPECT_EQ(read(at + R"({"rope_type":"llama3","factor":8.0})").max_position, 4096);
+  const auto odd = test::layers_of(read(at + R"({"rope_type":"odd","factor":8.0})"));
+  ASSERT_EQ(odd.warnings.size(), 1U);
+  EXPECT_NE(odd.warnings[0].find("rope_type 'odd' is not known"), std::string::npos);
   expect_named(refusal(at + R"({"type":"linear","factor":0.5})"), "rope_scaling.factor", "0.5");
 }
 
