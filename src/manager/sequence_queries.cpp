@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kvpool/manager/residency_metrics.hpp"
 #include "manager/manager_impl.hpp"
 
 namespace kvpool {
@@ -58,6 +59,7 @@ std::vector<PartialTailOffload> KVCacheManager::take_partial_tail_offloads(Seque
   for (GroupState& group : sequence.state_->groups) {
     for (const PartialTailOffload& offload : std::exchange(group.offloads, {})) {
       if (!impl_->pool.touch(std::span(&offload.block, 1))) continue;  // its content would not survive: no offer
+      if (impl_->options.residency_metrics) impl_->options.residency_metrics->on_block_accessed(offload.block);
       sequence.state_->pins.push_back(offload.block);
       offloads.push_back(offload);
     }

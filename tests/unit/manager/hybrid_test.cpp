@@ -84,6 +84,23 @@ TEST(Hybrid, TwoSizesWithoutFullAttentionAgreeAfterSeveralRounds) {
   EXPECT_LE(hit, 48);
 }
 
+// One group that can neither be looked up inside its blocks nor has blocks of one hash unit keeps all hits at the ends
+// of whole scheduler blocks.
+TEST(Hybrid, HitsInsideABlockNeedFineLookUpInEveryGroup) {
+  const auto hit = [](std::int64_t window_block) {
+    Engine engine({.num_blocks = 60,
+                   .groups = {full(8), mamba(8, MambaCacheMode::align), window(window_block, 8)},
+                   .hash_block_size = 4});
+    Running owner = engine.start(tokens(0, 12));
+    engine.step(owner, 8);
+    engine.step(owner, 4);
+    engine->new_step_starts();
+    return engine.hit(tokens(0, 15));
+  };
+  EXPECT_EQ(hit(4), 12) << "windows of one hash unit a block";
+  EXPECT_EQ(hit(8), 8);
+}
+
 TEST(Hybrid, CachesWholeAlignmentUnitsOnly) {
   Engine engine({.num_blocks = 100, .groups = {full(8), window(4, 8)}, .hash_block_size = 4});
   Running running = engine.start(tokens(0, 12));

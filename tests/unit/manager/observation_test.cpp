@@ -148,6 +148,28 @@ TEST(ResidencyMetrics, IsFedByTheManager) {
   EXPECT_DOUBLE_EQ(records[0].idle_seconds, 5.0);
 }
 
+TEST(ResidencyMetrics, AnOfferToAConnectorIsAnAccess) {
+  std::chrono::nanoseconds now = 0s;
+  const auto metrics = std::make_shared<ResidencyMetrics>(1.0, [&now] { return now; });
+  EngineOptions options{.num_blocks = 60, .groups = {full(8), mamba(8, MambaCacheMode::align)}, .hash_block_size = 4};
+  options.manager.residency_metrics = metrics;
+  Engine engine(options);
+  Running owner = engine.start(tokens(0, 12));
+  engine.step(owner, 12);
+  engine.decode(owner, 50);
+  now = 3s;
+  const auto offers = engine->take_partial_tail_offloads(owner.sequence);
+  ASSERT_EQ(offers.size(), 1U);
+  now = 10s;
+  engine->evict_blocks(std::span(&offers[0].block, 1));
+  const std::vector<ResidencyRecord> records = metrics->drain();
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_DOUBLE_EQ(records[0].idle_seconds, 7.0);
+  for (const BlockCopy& copy : engine->take_block_copies()) {
+    engine.pool().free_blocks(std::vector{copy.source, copy.target});
+  }
+}
+
 // --- zeroing --------------------------------------------------------------------------------------------------
 
 EngineOptions zeroing() {
