@@ -10,7 +10,7 @@
 namespace kvpool::kernels {
 namespace {
 
-constexpr CpuTier kTiers[] = {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16};
+constexpr CpuTier kTiers[] = {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16, CpuTier::neon};
 
 #if defined(KVPOOL_X86_TIERS)
 /// Two features are asked of the processor itself: clang 14 has no names for them in __builtin_cpu_supports. Once: on a
@@ -41,6 +41,7 @@ bool processor_has(CpuTier tier) noexcept {
     case CpuTier::avx2: return avx2;
     case CpuTier::avx512: return avx512;
     case CpuTier::avx512_bf16: return avx512 && unnamed.avx512_bf16 && __builtin_cpu_supports("avx512vbmi");
+    case CpuTier::neon: return false;
   }
   return false;
 }
@@ -51,8 +52,14 @@ const TierKernels* compiled_kernels(CpuTier tier) noexcept {
     case CpuTier::avx2: return avx2_kernels();
     case CpuTier::avx512: return avx512_kernels();
     case CpuTier::avx512_bf16: return avx512_bf16_kernels();
+    case CpuTier::neon: return nullptr;
   }
   return nullptr;
+}
+#elif defined(KVPOOL_NEON_TIER)
+bool processor_has(CpuTier tier) noexcept { return tier == CpuTier::generic || tier == CpuTier::neon; }
+const TierKernels* compiled_kernels(CpuTier tier) noexcept {
+  return tier == CpuTier::generic ? generic_kernels() : tier == CpuTier::neon ? neon_kernels() : nullptr;
 }
 #else
 bool processor_has(CpuTier tier) noexcept { return tier == CpuTier::generic; }
@@ -78,6 +85,7 @@ std::string_view to_string(CpuTier tier) noexcept {
     case CpuTier::avx2: return "avx2";
     case CpuTier::avx512: return "avx512";
     case CpuTier::avx512_bf16: return "avx512_bf16";
+    case CpuTier::neon: return "neon";
   }
   return "unknown";
 }
@@ -86,7 +94,7 @@ bool tier_available(CpuTier tier) noexcept { return processor_has(tier); }
 
 const TierKernels* kernels_of(CpuTier tier) noexcept {
   static const bool available[] = {processor_has(kTiers[0]), processor_has(kTiers[1]), processor_has(kTiers[2]),
-                                   processor_has(kTiers[3])};
+                                   processor_has(kTiers[3]), processor_has(kTiers[4])};
   return available[static_cast<std::size_t>(tier)] ? compiled_kernels(tier) : nullptr;
 }
 

@@ -6,7 +6,8 @@ set -euo pipefail
 build_packages=(g++ cmake ninja-build pkg-config git ca-certificates libtbb-dev libboost-dev libssl-dev libxxhash-dev libfmt-dev
                 nlohmann-json3-dev libcli11-dev zlib1g-dev openmpi-bin libopenmpi-dev)
 test_packages=("${build_packages[@]}" libgtest-dev libgmock-dev libboost-context-dev python3 procps)
-all_packages=("${test_packages[@]}" clang lld clang-format clang-tidy libclang-rt-14-dev relacy-dev spin gcc libc6-dev)
+all_packages=("${test_packages[@]}" clang lld clang-format clang-tidy libclang-rt-14-dev relacy-dev spin gcc libc6-dev
+              g++-12-aarch64-linux-gnu qemu-user)
 
 case "${1:-test}" in
   build) wanted=("${build_packages[@]}") ;;

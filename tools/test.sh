@@ -2,7 +2,7 @@
 # Builds kvpool and runs its tests; ends with ctest's summary.
 #
 #   tools/test.sh          g++ build and every test (minutes)
-#   tools/test.sh --all    what CI runs: lint, g++, clang with ASan+UBSan, TSan, nvcc, package consumer, stress
+#   tools/test.sh --all    what CI runs: lint, g++, clang with ASan+UBSan, TSan, nvcc, Arm, package consumer, stress
 #   tools/test.sh --long   hours: long model checking, soak, every seeded fault
 #
 # Missing Debian packages are installed first (as root or through sudo).
@@ -60,6 +60,7 @@ step "package consumer" tests/package/run.sh build/dev
 step "clang, ASan+UBSan: all tests" build_and_test asan
 step "TSan: canary and concurrent tests" tools/test_tsan.sh tsan
 step "nvcc: compile and link" tools/test_cuda.sh
+step "Arm: build, kernel tests in qemu" tools/test_neon.sh
 step "stress smoke" tools/test_stress.sh 10
 if [ "$tier" = long ]; then
   export KVPOOL_TEST_SCALE=long

@@ -88,6 +88,7 @@ const TierKernels* generic_kernels() noexcept;
 const TierKernels* avx2_kernels() noexcept;
 const TierKernels* avx512_kernels() noexcept;
 const TierKernels* avx512_bf16_kernels() noexcept;
+const TierKernels* neon_kernels() noexcept;
 
 /// Kernels of a tier this process can run, or nullptr.
 const TierKernels* kernels_of(CpuTier tier) noexcept;

@@ -364,7 +364,7 @@ TEST(Tiers, TheStrongestIsChosenAndReported) {
   const auto plan = AttentionPlan::make(problem, lens, {});
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->tier(), best_tier());
-  for (const CpuTier tier : {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16}) {
+  for (const CpuTier tier : {CpuTier::generic, CpuTier::avx2, CpuTier::avx512, CpuTier::avx512_bf16, CpuTier::neon}) {
     const auto forced = AttentionPlan::make(problem, lens, {}, {Backend::cpu, tier, 1, 0, nullptr});
     ASSERT_EQ(forced.ok(), tier_available(tier));
     if (forced.ok()) {

@@ -21,6 +21,7 @@ enum class CpuTier {
   avx2,         ///< AVX2, FMA, F16C
   avx512,       ///< AVX-512 F, BW, VL, DQ
   avx512_bf16,  ///< the former with BF16 dot products and VBMI byte tables
+  neon,         ///< 64-bit Arm
 };
 
 [[nodiscard]] std::string_view to_string(Backend backend) noexcept;
