@@ -60,6 +60,23 @@ TEST_F(ShardOrderTest, ReleaseOrderIsClaimOrder) {
   EXPECT_EQ(live(), (std::vector<std::uint32_t>{9}));
 }
 
+TEST_F(ShardOrderTest, PositionsThatAReleaseDidNotNeedAreGivenUpByIt) {
+  own(5);
+  own(2);
+  {
+    Order::Tickets tickets(order_, 6);  // more than come
+    ASSERT_EQ(protocol_.release(
+                  5, [] { return ReleaseTarget::order; }, tickets, tickets),
+              ReleaseOutcome::ordered);
+    tickets.settle(protocol_, 5, incidents_, [](std::uint32_t) {});
+  }
+  release(2);
+  std::array<std::uint32_t, 2> out{};
+  ASSERT_EQ(order_.claim(protocol_, Order::young_role, out, incidents_, [](std::uint32_t) {}), 2U);
+  EXPECT_EQ(out, (std::array<std::uint32_t, 2>{5, 2}));
+  EXPECT_EQ(incidents_.dead_slots, 0U) << "nobody had to kill a position that no entry came to";
+}
+
 TEST_F(ShardOrderTest, TouchedBlockLosesItsPlaceAndTakesANewOne) {
   for (std::uint32_t block = 1; block < 5; ++block) {
     own(block);
