@@ -44,6 +44,9 @@ class BasicBlockPool {
   /// there is missing for content elsewhere, and emptying it costs locality.
   static constexpr std::uint32_t kIdleStack = 64;
 
+  /// Removed keys that an allocation makes room for at once.
+  static constexpr std::size_t kEventPortion = 128;
+
   explicit BasicBlockPool(const BlockPoolOptions& options);
   ~BasicBlockPool();
   BasicBlockPool(const BasicBlockPool&) = delete;
@@ -94,6 +97,7 @@ class BasicBlockPool {
   // events
   void append_event(KVEvent event);
   [[nodiscard]] std::vector<KVEvent> take_events() { return events_.take(); }
+  [[nodiscard]] EventBatch take_event_batch() noexcept { return events_.take_batch(); }
 
   // inspection, alone
   [[nodiscard]] BlockSnapshot snapshot(BlockId block) const;

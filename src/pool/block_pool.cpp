@@ -110,6 +110,7 @@ BlockHandle BlockPool::handle(BlockId block) const noexcept { return impl_->pool
 
 void BlockPool::append_event(KVEvent event) { impl_->pool.append_event(std::move(event)); }
 std::vector<KVEvent> BlockPool::take_events() { return impl_->pool.take_events(); }
+EventBatch BlockPool::take_event_batch() noexcept { return impl_->pool.take_event_batch(); }
 BlockSnapshot BlockPool::snapshot(BlockId block) const { return impl_->pool.snapshot(block); }
 std::vector<BlockId> BlockPool::free_order() const { return impl_->pool.free_order(); }
 std::size_t BlockPool::num_cached_keys() const { return impl_->pool.num_cached_keys(); }

@@ -3,17 +3,13 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "block/key_words.hpp"
-#include "kvpool/pool/kv_event.hpp"
+#include "kvpool/pool/event_batch.hpp"
+#include "pool/event_node.hpp"
 
 namespace kvpool {
-
-/// Keys that one call took away, collected by its thread and announced together.
-using RemovedKeys = std::vector<KeyWords>;
 
 /// A list that producers push to with one exchange and the consumer takes as a whole: the order of the
 /// exchanges is the order of the events. Per-thread queues would need a shared sequence number for every
@@ -24,70 +20,40 @@ class EventLog {
   EventLog() = default;
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
-  ~EventLog() { destroy(head_.load(std::memory_order_acquire)); }  // [E2]
+  ~EventLog() { static_cast<void>(take_batch()); }
 
-  void append(KVEvent event) {
-    auto node = std::make_unique<Node>();
-    node->event = std::move(event);
-    push(std::move(node));
-  }
+  void append(KVEvent event) { push(std::make_unique<EventNode>(std::move(event))); }
   void append_removals(RemovedKeys keys) {
-    if (keys.empty()) return;
-    auto node = std::make_unique<Node>();
-    node->removed = std::move(keys);
-    push(std::move(node));
+    if (!keys.empty()) push(std::make_unique<EventNode>(std::move(keys)));
   }
 
-  /// Takes everything, oldest first.
-  [[nodiscard]] std::vector<KVEvent> take() {
-    Node* node = head_.exchange(nullptr, std::memory_order_acq_rel);  // [E2]
-    Node* oldest = nullptr;
+  /// Takes everything as it was recorded.
+  [[nodiscard]] EventBatch take_batch() noexcept {
+    EventNode* node = head_.exchange(nullptr, std::memory_order_acq_rel);  // [E2]
+    EventNode* oldest = nullptr;
     std::size_t count = 0;
     while (node != nullptr) {
-      count += (node->event ? 1U : 0U) + node->removed.size();
-      Node* const next = std::exchange(node->next, oldest);
+      count += node->count();
+      EventNode* const next = std::exchange(node->next, oldest);
       oldest = node;
       node = next;
     }
-    std::vector<KVEvent> events;
-    events.reserve(count);  // an event is large, and growing would move them all
-    for (Node* at = oldest; at != nullptr; at = at->next) {
-      if (at->event) events.push_back(std::move(*at->event));
-      for (const KeyWords& words : at->removed) {
-        BlockKey key = words.key();
-        BlockRemovedEvent removed;
-        removed.block_hashes.push_back(key.hash);
-        removed.group_idx = key.group.value();
-        events.emplace_back(std::move(removed));
-      }
-    }
-    destroy(oldest);
-    return events;
+    return {oldest, count};
   }
+  /// The same as events, oldest first.
+  [[nodiscard]] std::vector<KVEvent> take() { return take_batch().build(); }
 
  private:
-  struct Node {
-    Node* next = nullptr;
-    std::optional<KVEvent> event;
-    RemovedKeys removed;
-  };
-
-  void push(std::unique_ptr<Node> owned) noexcept {
-    Node* const node = owned.release();
-    Node* head = head_.load(std::memory_order_relaxed);  // [H]
+  void push(std::unique_ptr<EventNode> owned) noexcept {
+    EventNode* const node = owned.release();
+    EventNode* head = head_.load(std::memory_order_relaxed);  // [H]
     do {
       node->next = head;
     } while (!head_.compare_exchange_weak(head, node, std::memory_order_release, std::memory_order_relaxed));  // [E1]
   }
-  static void destroy(Node* node) noexcept {
-    while (node != nullptr) {
-      const std::unique_ptr<Node> owned(node);
-      node = owned->next;
-    }
-  }
 
-  static_assert(std::atomic<Node*>::is_always_lock_free);
-  Atom<Node*> head_{nullptr};
+  static_assert(std::atomic<EventNode*>::is_always_lock_free);
+  Atom<EventNode*> head_{nullptr};
 };
 
 }  // namespace kvpool

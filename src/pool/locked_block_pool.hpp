@@ -100,6 +100,7 @@ class LockedBlockPool {
 
   void append_event(KVEvent event);
   [[nodiscard]] std::vector<KVEvent> take_events() { return events_.take(); }
+  [[nodiscard]] EventBatch take_event_batch() noexcept { return events_.take_batch(); }
 
   [[nodiscard]] BlockSnapshot snapshot(BlockId block) const;
   [[nodiscard]] std::vector<BlockId> free_order() const;

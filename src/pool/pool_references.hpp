@@ -125,6 +125,7 @@ void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
   std::uint64_t rescans = 0;
   RemovedKeys removed;
   const auto on_claimed = [&](std::uint32_t block) {
+    if (evicted == 0 && options_.enable_events) removed.reserve(std::min<std::size_t>(out.size(), kEventPortion));
     const auto& line = protocol_.line(block);
     erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
     ++evicted;

@@ -106,7 +106,9 @@ Contender allocate_beside_match(const BenchPlan& plan, bool beside) {
           }};
 }
 
-/// The workload with every store and removal announced, and the announcements taken away by the workers.
+/// The workload with every store and removal announced, and the announcements taken away by the workers: read as they
+/// were recorded, as who sends them on would, or `built` into events of their own.
+template <bool built>
 class AnnouncingAdapter : public KvpoolAdapter {
  public:
   explicit AnnouncingAdapter(std::uint32_t num_blocks) : KvpoolAdapter(num_blocks, true) {}
@@ -124,12 +126,24 @@ class AnnouncingAdapter : public KvpoolAdapter {
     // take_events() wants one caller at a time, so whoever comes while another one drains goes on.
     if (calls_.fetch_add(1, std::memory_order_relaxed) % kCallsBetweenDrains == 0 &&
         !draining_.exchange(true, std::memory_order_acquire)) {
-      taken_.fetch_add(pool().take_events().size(), std::memory_order_relaxed);
+      taken_.fetch_add(built ? pool().take_events().size() : read_batch(), std::memory_order_relaxed);
       draining_.store(false, std::memory_order_release);
     }
   }
 
  private:
+  /// Looks at every announcement; answers something that depends on all of them.
+  std::uint64_t read_batch() {
+    EventBatch batch = pool().take_event_batch();
+    std::uint64_t sum = 0;
+    for (EventView view; batch.next(view);) {
+      sum += view.removed != nullptr  ? view.removed->hash.event_id()
+             : view.stored != nullptr ? view.stored->block_hashes.size()
+                                      : 1;
+    }
+    return sum;
+  }
+
   std::atomic<std::uint32_t> calls_{0};
   std::atomic<bool> draining_{false};
   std::atomic<std::uint64_t> taken_{0};
@@ -140,7 +154,8 @@ void bench_feature(const BenchPlan& plan, const PrefixTable& table, const std::s
   const unsigned threads = *std::max_element(plan.threads.begin(), plan.threads.end()) >= 8 ? 8 : plan.threads.back();
   std::vector<Contender> contenders{prefix_contender<KvpoolAdapter>(plan, table, row, "kvpool", threads)};
   if (row == "events") {
-    contenders.push_back(prefix_contender<AnnouncingAdapter>(plan, table, row, "announcing", threads));
+    contenders.push_back(prefix_contender<AnnouncingAdapter<false>>(plan, table, row, "announcing", threads));
+    contenders.push_back(prefix_contender<AnnouncingAdapter<true>>(plan, table, row, "announcing_built", threads));
   } else if (row == "metrics") {
     contenders.push_back(prefix_contender<KvpoolAdapter>(plan, table, row, "without_metrics", threads, false,
                                                          kDefaultShards, PoolFeatures{.stats = false}));

@@ -16,6 +16,7 @@
 #include "kvpool/block/block_snapshot.hpp"
 #include "kvpool/foundation/error.hpp"
 #include "kvpool/pool/block_pool_options.hpp"
+#include "kvpool/pool/event_batch.hpp"
 #include "kvpool/pool/kv_event.hpp"
 #include "kvpool/pool/pool_stats.hpp"
 
@@ -208,6 +209,10 @@ class BlockPool {
 
   /// Takes everything announced so far, oldest first. One caller at a time. Lock-free.
   [[nodiscard]] std::vector<KVEvent> take_events();
+
+  /// The same as they were recorded, for consumers that go through them once: no container is made for each removed
+  /// key. One caller at a time, and either function takes what there is. Lock-free.
+  [[nodiscard]] EventBatch take_event_batch() noexcept;
 
   // --- inspection: excludes others, call it alone ---------------------------------------------------------
 

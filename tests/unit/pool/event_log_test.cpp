@@ -34,6 +34,58 @@ TEST(EventLog, TakesInTheOrderOfAppending) {
   EXPECT_TRUE(log.take().empty());
 }
 
+TEST(EventLog, ABatchShowsWhatTakeWouldAnswer) {
+  EventLog<std::atomic> log;
+  RemovedKeys keys;
+  for (std::uint8_t i = 0; i < 3; ++i) {
+    BlockKey key;
+    key.hash.size = 32;
+    key.hash.bytes[5] = i;
+    key.group = GroupId{i};
+    keys.emplace_back(key);
+  }
+  log.append(stored(7));
+  log.append_removals(keys);
+  log.append(AllBlocksClearedEvent{});
+  EventBatch batch = log.take_batch();
+  EXPECT_TRUE(log.take().empty());
+  ASSERT_EQ(batch.size(), 5U);
+  EventView view;
+  ASSERT_TRUE(batch.next(view));
+  ASSERT_TRUE(view.stored != nullptr && view.removed == nullptr && !view.cleared);
+  EXPECT_EQ(view.stored->block_size, 7);
+  for (std::size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(batch.next(view));
+    ASSERT_TRUE(view.removed != nullptr && view.stored == nullptr && !view.cleared);
+    EXPECT_EQ(*view.removed, keys[i].key());
+  }
+  EventBatch rest = std::move(batch);  // goes on where the other was
+  EXPECT_EQ(batch.size(), 0U);         // NOLINT(bugprone-use-after-move): promised empty
+  EXPECT_FALSE(batch.next(view));
+  ASSERT_EQ(rest.size(), 2U);
+  const std::vector<KVEvent> events = std::move(rest).build();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(std::get<BlockRemovedEvent>(events[0]).block_hashes, std::vector<BlockHash>{keys[2].key().hash});
+  EXPECT_EQ(std::get<BlockRemovedEvent>(events[0]).group_idx, 2U);
+  EXPECT_TRUE(std::holds_alternative<AllBlocksClearedEvent>(events[1]));
+}
+
+TEST(EventLog, ABatchShowsTheEndOnce) {
+  EventLog<std::atomic> log;
+  log.append(AllBlocksClearedEvent{});
+  EventBatch batch = log.take_batch();
+  EventView view;
+  ASSERT_TRUE(batch.next(view));
+  EXPECT_TRUE(view.cleared && view.stored == nullptr && view.removed == nullptr);
+  EXPECT_FALSE(batch.next(view));
+  EXPECT_FALSE(view.cleared);
+  log.append(stored(1));
+  log.append(stored(2));
+  batch = log.take_batch();  // what the other one still had is forgotten
+  ASSERT_TRUE(batch.next(view));
+  EXPECT_EQ(view.stored->block_size, 1);
+}
+
 TEST(EventLog, EachThreadsEventsKeepTheirOrder) {
   EventLog<std::atomic> log;
   constexpr std::int64_t kEach = 3'000;
