@@ -57,6 +57,26 @@ TEST(ManagerField, F018_RequestsThatNeedEveryTokenDoNotRead) {
   EXPECT_EQ(engine.hit(tokens(0, 39)), 32);
 }
 
+TEST(ManagerField, F022_KeysInEventsKeepTheirKind) {
+  EngineOptions options{.num_blocks = 20, .groups = {full(4)}};
+  options.manager.enable_kv_cache_events = true;
+  Engine engine(options);
+  RequestOptions image;
+  image.mm_features = {{"7f3a", 0, 4}};
+  engine.warm(tokens(0, 5), adapter("7f3a"));
+  engine.warm(tokens(0, 5), image);
+  std::vector<BlockStoredEvent> stored;
+  for (const KVEvent& event : engine->take_events()) {
+    if (const auto* store = std::get_if<BlockStoredEvent>(&event)) stored.push_back(*store);
+  }
+  ASSERT_EQ(stored.size(), 2U);
+  EXPECT_EQ(stored[0].extra_keys, (std::vector<ExtraKeys>{ExtraKeys{LoraKey{"7f3a"}}}));
+  EXPECT_EQ(stored[0].lora_name, "7f3a");
+  EXPECT_EQ(stored[1].extra_keys, (std::vector<ExtraKeys>{ExtraKeys{MultimodalKey{"7f3a", 0}}}));
+  EXPECT_FALSE(stored[1].lora_name.has_value());
+  EXPECT_NE(stored[0].block_hashes, stored[1].block_hashes);
+}
+
 TEST(ManagerField, F023_TheLastBlockOfARequestGoesFirst) {
   for (int run = 0; run < 200; ++run) {
     Engine engine({.num_blocks = 4, .groups = {full(4)}});
