@@ -23,9 +23,7 @@ struct BenchPlan {
   BenchReport* report = nullptr;
   Progress* progress = nullptr;  ///< counts runs; null: the rows themselves show how far it is
 
-  [[nodiscard]] bool wants(const std::string& name) const {
-    return whole_family || std::regex_search(name, filter);
-  }
+  [[nodiscard]] bool wants(const std::string& name) const { return whole_family || std::regex_search(name, filter); }
 };
 
 /// One measured run; what was not measured stays empty.

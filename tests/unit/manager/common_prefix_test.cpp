@@ -1,5 +1,4 @@
 // The prefix that all requests of a group share: remembered between steps, and always what a count from the front says.
-#include <chrono>
 #include <random>
 
 #include "engine.hpp"
@@ -93,24 +92,6 @@ TEST(CommonPrefix, BlocksThatLeaveAWindowAreForgotten) {
     engine.decode(running, token);
     ASSERT_EQ(asked(engine, running), counted(engine, running, 1));
   }
-}
-
-// The step before has counted the blocks, so that a step costs the same for 20,000 blocks and for 20.
-TEST(CommonPrefix, CostDoesNotGrowWithTheLength) {
-  const auto best_of = [](std::int64_t blocks) {
-    Engine engine(plain(blocks + 20));
-    Running running = engine.start(tokens(0, blocks * kBlock));
-    engine.prefill(running);
-    EXPECT_EQ(asked(engine, running), blocks);
-    std::int64_t best = INT64_MAX;
-    for (int round = 0; round < 20; ++round) {
-      const auto start = std::chrono::steady_clock::now();
-      for (int i = 0; i < 50; ++i) EXPECT_EQ(asked(engine, running), blocks);
-      best = std::min<std::int64_t>(best, (std::chrono::steady_clock::now() - start).count());
-    }
-    return best;
-  };
-  EXPECT_LT(best_of(20'000), 20 * best_of(20)) << "counting anew would take hundreds of times as long";
 }
 
 }  // namespace
