@@ -91,8 +91,15 @@ class CapacityBound {
     // A block may be held from the invocation of the claim or pin that took it until the return of the release that
     // brought it to no references; each call in progress may hold what it names.
     std::map<std::uint32_t, std::vector<BlockAction>> by_block;
+    // A pin of a shared block that is just being rewritten holds it until it has seen that the key is gone, beside the
+    // unit it may need. Such references are not in the history.
+    const bool rewrites = std::any_of(history.actions.begin(), history.actions.end(), [](const BlockAction& call) {
+      return call.action == Action::unpublish && call.key != 0;
+    });
+    const std::int64_t in_vain = rewrites ? 1 : 0;
     for (const BlockAction& call : history.actions) {
       by_block[call.block].push_back(call);
+      if (call.action == Action::pin) add(call.invoked, call.returned, in_vain);
       // What a call in progress names counts on its own: a pin reserves the unit it may need, and a block that is
       // pinned between "no reference" and the credit of its release borrows a unit until that release returns.
       const bool takes = call.action == Action::pin || call.action == Action::touch;
@@ -101,7 +108,7 @@ class CapacityBound {
     for (auto& [block, calls] : by_block) note_block(calls);
     for (const Allocation& allocation : history.allocations)
       add(allocation.invoked, allocation.returned, allocation.count);
-    for (const Miss& miss : history.misses) add(miss.invoked, miss.returned, 1);
+    for (const Miss& miss : history.misses) add(miss.invoked, miss.returned, 1 + in_vain);
     for (const Withheld& fenced : history.withheld) add(fenced.from, fenced.until, fenced.count);
     std::int64_t sum = 0;
     for (auto& [moment, delta] : changes_) {

@@ -4,8 +4,8 @@
 // invocation and its return, in which every call does what it says it did (linearizability, which is local, so that
 // blocks can be checked one by one). Refusals have a weaker promise and are checked as intervals:
 //   no capacity: at some moment of the call, blocks held, plus those named by other calls in progress, plus the call's
-//   own
-//                count exceed the number of usable blocks (blocks behind a fence count as held);
+//                own count exceed the number of usable blocks (blocks behind a fence count as held, and so does a
+//                shared block that a pin in progress holds until it has seen that the key was rewritten);
 //   miss:        no single block carried the key during the whole call, or there was no free capacity at some moment of
 //   it.
 #pragma once

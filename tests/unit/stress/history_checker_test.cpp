@@ -58,6 +58,17 @@ TEST(HistoryChecker, ARefusalWhileAnotherCallIsInProgressIsExcused) {
   EXPECT_TRUE(check_history(history, 4).allowed);
 }
 
+TEST(HistoryChecker, APinInProgressExcusesOneBlockMoreOnlyWhereSharedBlocksAreRewritten) {
+  // Of four blocks one is held, the pin may need one, and two are asked for.
+  const std::vector<Allocation> refused{{2, false, 1, 6, 7}};
+  std::vector<BlockAction> actions{call(Action::claim, 1, 2, 0, 2), call(Action::publish, 3, 4, 7, 2),
+                                   call(Action::pin, 5, 8, 7, 2)};
+  EXPECT_FALSE(check_history({actions, {}, refused}, 4).allowed);
+  actions.insert(actions.begin() + 2, {call(Action::claim, 1, 2, 0, 3), call(Action::publish, 3, 3, 9, 3),
+                                       call(Action::unpublish, 4, 4, 1, 3), call(Action::release, 4, 4, 0, 3)});
+  EXPECT_TRUE(check_history({actions, {}, refused}, 4).allowed);
+}
+
 TEST(HistoryChecker, AMissWhileABlockCarriedTheKeyIsAViolation) {
   const History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7)}, {{7, 1, 5, 6}}, {}};
   EXPECT_FALSE(check_history(history, 4).allowed);
