@@ -32,15 +32,15 @@ UnnamedFeatures ask_unnamed_features() noexcept {
 
 bool processor_has(CpuTier tier) noexcept {
   __builtin_cpu_init();
-  static const UnnamedFeatures unnamed = ask_unnamed_features();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && unnamed.f16c;
+  static const UnnamedFeatures kUnnamed = ask_unnamed_features();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && kUnnamed.f16c;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   switch (tier) {
     case CpuTier::generic: return true;
     case CpuTier::avx2: return avx2;
     case CpuTier::avx512: return avx512;
-    case CpuTier::avx512_bf16: return avx512 && unnamed.avx512_bf16 && __builtin_cpu_supports("avx512vbmi");
+    case CpuTier::avx512_bf16: return avx512 && kUnnamed.avx512_bf16 && __builtin_cpu_supports("avx512vbmi");
     case CpuTier::neon: return false;
   }
   return false;
@@ -93,9 +93,9 @@ std::string_view to_string(CpuTier tier) noexcept {
 bool tier_available(CpuTier tier) noexcept { return processor_has(tier); }
 
 const TierKernels* kernels_of(CpuTier tier) noexcept {
-  static const bool available[] = {processor_has(kTiers[0]), processor_has(kTiers[1]), processor_has(kTiers[2]),
-                                   processor_has(kTiers[3]), processor_has(kTiers[4])};
-  return available[static_cast<std::size_t>(tier)] ? compiled_kernels(tier) : nullptr;
+  static const bool kAvailable[] = {processor_has(kTiers[0]), processor_has(kTiers[1]), processor_has(kTiers[2]),
+                                    processor_has(kTiers[3]), processor_has(kTiers[4])};
+  return kAvailable[static_cast<std::size_t>(tier)] ? compiled_kernels(tier) : nullptr;
 }
 
 CpuTier best_tier() noexcept {
