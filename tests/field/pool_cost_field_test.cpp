@@ -1,6 +1,8 @@
 // Cost and concurrency: kind 10 of the reports.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <stdexcept>
 
@@ -45,21 +47,23 @@ TEST_F(PoolField, F093_CostDoesNotGrowWithTheCache) {
 }
 
 TEST_F(PoolField, F094_CachingOffCostsNoMore) {
-  const auto loop = [](bool caching) {
-    BlockPoolOptions options = pool_of(1'000);
-    options.enable_caching = caching;
-    BlockPool pool(options);
-    double best = 1e9;
-    for (int repetition = 0; repetition < 5; ++repetition) {
+  // By turns, and the best of many: what else the machine does is nobody's cost.
+  std::array<double, 2> best{1e9, 1e9};
+  BlockPoolOptions options = pool_of(1'000);
+  BlockPool with(options);
+  options.enable_caching = false;
+  BlockPool without(options);
+  for (int repetition = 0; repetition < 30; ++repetition) {
+    for (const bool caching : {true, false}) {
+      BlockPool& pool = caching ? with : without;
       const auto begin = steady_clock::now();
-      for (int i = 0; i < 5'000; ++i) pool.free_blocks(allocate(pool, 16));
-      best = std::min(best, std::chrono::duration<double, std::nano>(steady_clock::now() - begin).count());
+      for (int i = 0; i < 1'000; ++i) pool.free_blocks(allocate(pool, 16));
+      const std::chrono::duration<double, std::nano> took = steady_clock::now() - begin;
+      best[caching ? 0 : 1] = std::min(best[caching ? 0 : 1], took.count());
     }
-    EXPECT_EQ(pool.num_cached_keys(), 0U);
-    return best;
-  };
-  const double on = loop(true);
-  EXPECT_LT(loop(false), 1.5 * on);
+  }
+  EXPECT_EQ(with.num_cached_keys() + without.num_cached_keys(), 0U);
+  EXPECT_LT(best[1], 2 * best[0]);
 }
 
 TEST_F(PoolField, F097_MoveAssignedHolderGivesBackWhatItHeld) {
