@@ -99,11 +99,10 @@ class CapacityBound {
     const std::int64_t in_vain = rewrites ? 1 : 0;
     for (const BlockAction& call : history.actions) {
       by_block[call.block].push_back(call);
-      if (call.action == Action::pin) add(call.invoked, call.returned, in_vain);
       // What a call in progress names counts on its own: a pin reserves the unit it may need, and a block that is
       // pinned between "no reference" and the credit of its release borrows a unit until that release returns.
-      const bool takes = call.action == Action::pin || call.action == Action::touch;
-      if (takes || call.action == Action::release) add(call.invoked, call.returned, 1);
+      if (call.action == Action::pin) add(call.invoked, call.returned, 1 + in_vain);
+      if (call.action == Action::touch || call.action == Action::release) add(call.invoked, call.returned, 1);
     }
     for (auto& [block, calls] : by_block) note_block(calls);
     for (const Allocation& allocation : history.allocations)

@@ -68,19 +68,12 @@ struct Avx512Vec {
   static void prefetch(const std::byte* p) { fetch_line(p); }
 };
 
-struct OneVector {
-  static constexpr int kVecs = 1;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return i; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
-};
-
-struct LoadF32 : OneVector {
+struct LoadF32 : InOrder<1> {
   static constexpr std::int64_t kBytes = 4;
   static void load(const std::byte* p, __m512* out) { out[0] = _mm512_loadu_ps(reinterpret_cast<const float*>(p)); }
 };
 
-struct LoadF16 : OneVector {
+struct LoadF16 : InOrder<1> {
   static constexpr std::int64_t kBytes = 2;
   static void load(const std::byte* p, __m512* out) {
     out[0] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -93,12 +86,8 @@ inline void widen_pairs(__m512i pairs, __m512* out) {
   out[1] = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
-struct LoadBf16 {
-  static constexpr int kVecs = 2;
+struct LoadBf16 : EvenThenOdd<16> {
   static constexpr std::int64_t kBytes = 2;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return (i % 2) * 16 + i / 2; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
   static void load(const std::byte* p, __m512* out) { widen_pairs(_mm512_loadu_si512(p), out); }
 };
 

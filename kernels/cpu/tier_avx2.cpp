@@ -65,19 +65,12 @@ struct Avx2Vec {
   static void prefetch(const std::byte* p) { fetch_line(p); }
 };
 
-struct OneVector {
-  static constexpr int kVecs = 1;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return i; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
-};
-
-struct LoadF32 : OneVector {
+struct LoadF32 : InOrder<1> {
   static constexpr std::int64_t kBytes = 4;
   static void load(const std::byte* p, __m256* out) { out[0] = _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
 };
 
-struct LoadF16 : OneVector {
+struct LoadF16 : InOrder<1> {
   static constexpr std::int64_t kBytes = 2;
   static void load(const std::byte* p, __m256* out) {
     out[0] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -85,12 +78,8 @@ struct LoadF16 : OneVector {
 };
 
 /// Sixteen numbers as eight pairs: the even ones come first, then the odd ones.
-struct LoadBf16 {
-  static constexpr int kVecs = 2;
+struct LoadBf16 : EvenThenOdd<8> {
   static constexpr std::int64_t kBytes = 2;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return (i % 2) * 8 + i / 2; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
   static void load(const std::byte* p, __m256* out) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     out[0] = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
@@ -99,7 +88,7 @@ struct LoadBf16 {
 };
 
 /// By way of fp16, whose conversion takes subnormals whatever the mode: e4m3 shifted by 7 is the number times 2^-8.
-struct LoadE4m3 : OneVector {
+struct LoadE4m3 : InOrder<1> {
   static constexpr std::int64_t kBytes = 1;
   static void load(const std::byte* p, __m256* out) {
     const __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
@@ -111,7 +100,7 @@ struct LoadE4m3 : OneVector {
   }
 };
 
-struct LoadE5m2 : OneVector {
+struct LoadE5m2 : InOrder<1> {
   static constexpr std::int64_t kBytes = 1;
   static void load(const std::byte* p, __m256* out) {
     const __m128i wide = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

@@ -5,7 +5,7 @@ namespace kvpool::kernels {
 namespace {
 
 /// e4m3 shifted by 7 is the fp16 number times 2^-8; the fp16 conversion takes subnormals whatever the mode.
-struct LoadE4m3 : OneVector {
+struct LoadE4m3 : InOrder<1> {
   static constexpr std::int64_t kBytes = 1;
   static void load(const std::byte* p, __m512* out) {
     const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -18,7 +18,7 @@ struct LoadE4m3 : OneVector {
   }
 };
 
-struct LoadE5m2 : OneVector {
+struct LoadE5m2 : InOrder<1> {
   static constexpr std::int64_t kBytes = 1;
   static void load(const std::byte* p, __m512* out) {
     const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

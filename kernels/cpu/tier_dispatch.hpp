@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/row_kernel.hpp"
+#include "kernels/cpu/row_loader.hpp"
 
 namespace kvpool::kernels {
 

@@ -58,12 +58,8 @@ struct GenericVec {
 };
 
 template <class T>
-struct GenericLoad {
-  static constexpr int kVecs = 1;
+struct GenericLoad : InOrder<1> {
   static constexpr std::int64_t kBytes = sizeof(T);
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return i; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
   static void load(const std::byte* p, Float4* out) {
     T raw[4];
     __builtin_memcpy(raw, p, sizeof(raw));

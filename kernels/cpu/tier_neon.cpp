@@ -56,14 +56,7 @@ struct NeonVec {
   static void prefetch(const std::byte* p) { fetch_line(p); }
 };
 
-struct OneVector {
-  static constexpr int kVecs = 1;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return i; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
-};
-
-struct LoadF32 : OneVector {
+struct LoadF32 : InOrder<1> {
   static constexpr std::int64_t kBytes = 4;
   static void load(const std::byte* p, float32x4_t* out) {
     out[0] = vreinterpretq_f32_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(p)));
@@ -72,7 +65,7 @@ struct LoadF32 : OneVector {
 
 inline float32x4_t widen_half(uint16x4_t bits) { return vcvt_f32_f16(vreinterpret_f16_u16(bits)); }
 
-struct LoadF16 : OneVector {
+struct LoadF16 : InOrder<1> {
   static constexpr std::int64_t kBytes = 2;
   static void load(const std::byte* p, float32x4_t* out) {
     out[0] = widen_half(vreinterpret_u16_u8(vld1_u8(reinterpret_cast<const std::uint8_t*>(p))));
@@ -80,12 +73,8 @@ struct LoadF16 : OneVector {
 };
 
 /// Eight numbers as four pairs: the even ones come first, then the odd ones.
-struct LoadBf16 {
-  static constexpr int kVecs = 2;
+struct LoadBf16 : EvenThenOdd<4> {
   static constexpr std::int64_t kBytes = 2;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return (i % 2) * 4 + i / 2; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
   static void load(const std::byte* p, float32x4_t* out) {
     const uint32x4_t pairs = vreinterpretq_u32_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(p)));
     out[0] = vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16));
@@ -94,12 +83,8 @@ struct LoadBf16 {
 };
 
 /// Eight fp8 numbers in order, by way of fp16, whose conversion takes subnormals whatever the mode.
-struct EightBytes {
-  static constexpr int kVecs = 2;
+struct EightBytes : InOrder<2> {
   static constexpr std::int64_t kBytes = 1;
-  static constexpr bool kBf16Dot = false;
-  static std::int64_t place(std::int64_t i) { return i; }
-  static std::int64_t bf16_place(std::int64_t i) { return i; }
   static uint16x8_t codes(const std::byte* p) { return vmovl_u8(vld1_u8(reinterpret_cast<const std::uint8_t*>(p))); }
 };
 
