@@ -33,58 +33,43 @@ simt::LaunchResult attend_mma(const gpu::AttendParams& params, std::size_t items
       [&] { gpu::attend_mma_block<Cache, Blocks, BlocksV, Latent>(params); }, options);
 }
 
-#if defined(KVPOOL_PLANT_BUGS)
-/// One kernel of either kind is enough to plant bugs in.
-simt::LaunchResult attend_any(const AttentionCase& /*c*/, bool mma, const gpu::AttendParams& params, std::size_t items,
-                              const simt::LaunchOptions& options) {
-  return mma ? attend_mma<Bf16, 2, 2, false>(params, items, options) : attend<Bf16, 16, 4>(params, items, options);
-}
-#else
+#if !defined(KVPOOL_PLANT_BUGS)
 template <class Cache, int Lanes>
-simt::LaunchResult attend_width(const AttentionCase& c, bool mma, const gpu::AttendParams& params, std::size_t items,
+simt::LaunchResult attend_width(const gpu::AttendChoice& choice, const gpu::AttendParams& params, std::size_t items,
                                 const simt::LaunchOptions& options) {
-  if (mma) return attend_mma<Cache, Lanes / 8, Lanes / 8, false>(params, items, options);
-  if (c.spec.group == 1) return attend<Cache, Lanes, 1>(params, items, options);
+  if (choice.mma) return attend_mma<Cache, Lanes / 8, Lanes / 8, false>(params, items, options);
+  if (choice.rows == 1) return attend<Cache, Lanes, 1>(params, items, options);
   return attend<Cache, Lanes, 4>(params, items, options);
 }
 
 template <class Cache>
-simt::LaunchResult attend_cache(const AttentionCase& c, bool mma, const gpu::AttendParams& params, std::size_t items,
+simt::LaunchResult attend_cache(const gpu::AttendChoice& choice, const gpu::AttendParams& params, std::size_t items,
                                 const simt::LaunchOptions& options) {
-  if constexpr (kIsBf16<Cache>) {
-    if (gpu::is_latent(c.problem())) return attend_mma<Cache, 9, 8, true>(params, items, options);
+  if (choice.latent) {
+    if constexpr (kIsFp8<Cache>) {
+      return {"latent attention over an fp8 cache was launched", 0};
+    } else {
+      return attend_mma<Cache, gpu::kLatentDim / 64, gpu::kLatentDimV / 64, true>(params, items, options);
+    }
   }
-  const int lanes = gpu::lanes_for(c.problem());
-  if (lanes == 8) return attend_width<Cache, 8>(c, mma, params, items, options);
-  if (lanes == 16) return attend_width<Cache, 16>(c, mma, params, items, options);
-  return attend_width<Cache, 32>(c, mma, params, items, options);
-}
-
-simt::LaunchResult attend_any(const AttentionCase& c, bool mma, const gpu::AttendParams& params, std::size_t items,
-                              const simt::LaunchOptions& options) {
-  switch (c.spec.cache) {
-    case DType::float16: return attend_cache<Fp16>(c, mma, params, items, options);
-    case DType::fp8_e4m3: return attend_cache<E4m3>(c, mma, params, items, options);
-    case DType::fp8_e5m2: return attend_cache<E5m2>(c, mma, params, items, options);
-    case DType::bfloat16:
-    case DType::float32:
-    case DType::uint8: break;
-  }
-  return attend_cache<Bf16>(c, mma, params, items, options);
+  if (choice.width == 64) return attend_width<Cache, 8>(choice, params, items, options);
+  if (choice.width == 128) return attend_width<Cache, 16>(choice, params, items, options);
+  return attend_width<Cache, 32>(choice, params, items, options);
 }
 #endif
 
 /// Both lists of a plan, then the merge.
-simt::LaunchResult run_plan(const AttentionCase& c, const gpu::AttendPlan& plan, gpu::AttendParams attend,
-                            gpu::MergeParams merge, const simt::LaunchOptions& options) {
+simt::LaunchResult run_plan(const AttentionCase& c, const gpu::AttendPlan& plan, gpu::AttendChoice choice,
+                            gpu::AttendParams attend, gpu::MergeParams merge, const simt::LaunchOptions& options) {
   attend.blocks = merge.blocks = plan.blocks.data();
   simt::LaunchResult result;
   for (const bool mma : {false, true}) {
     const auto& items = mma ? plan.mma_items : plan.core_items;
     if (items.empty() || !result.ok()) continue;
-    if (!mma && gpu::is_latent(c.problem())) continue;
+    choice.mma = mma;
+    if (!mma && choice.latent) continue;
     attend.items = items.data();
-    result = attend_any(c, mma, attend, items.size(), options);
+    result = attend_on_simt(c.spec.cache, choice, attend, items.size(), options);
   }
   if (!result.ok()) return result;
   simt::Grid grid;
@@ -96,6 +81,25 @@ simt::LaunchResult run_plan(const AttentionCase& c, const gpu::AttendPlan& plan,
 }
 
 }  // namespace
+
+simt::LaunchResult attend_on_simt(DType cache, const gpu::AttendChoice& choice, const gpu::AttendParams& params,
+                                  std::size_t items, const simt::LaunchOptions& options) {
+#if defined(KVPOOL_PLANT_BUGS)  // one kernel of either kind is enough to plant bugs in
+  if (cache != DType::bfloat16) return {"bugs are planted in the kernels of bf16 caches", 0};
+  return choice.mma ? attend_mma<Bf16, 2, 2, false>(params, items, options)
+                    : attend<Bf16, 16, 4>(params, items, options);
+#else
+  switch (cache) {
+    case DType::float16: return attend_cache<Fp16>(choice, params, items, options);
+    case DType::bfloat16: return attend_cache<Bf16>(choice, params, items, options);
+    case DType::fp8_e4m3: return attend_cache<E4m3>(choice, params, items, options);
+    case DType::fp8_e5m2: return attend_cache<E5m2>(choice, params, items, options);
+    case DType::float32:
+    case DType::uint8: break;
+  }
+  return {"no kernel for this cache type was to be launched", 0};
+#endif
+}
 
 Output run_on_simt(const AttentionCase& c, const SimtRun& run) {
   const std::int64_t rows = c.num_tokens() * c.spec.kv_heads * c.spec.group;
@@ -119,7 +123,9 @@ Output run_on_simt(const AttentionCase& c, const SimtRun& run) {
   attend.partials = {out.data(), lse.data()};
   gpu::MergeParams merge = gpu::merge_params(*step, args, plan.rows_per_block);
   merge.partials = attend.partials;
-  const simt::LaunchResult result = run_plan(c, plan, attend, merge, run.launch);
+  const gpu::AttendChoice choice{false, gpu::is_latent(c.problem()), gpu::lanes_for(c.problem()) * 8,
+                                 gpu::core_rows(*step)};
+  const simt::LaunchResult result = run_plan(c, plan, choice, attend, merge, run.launch);
   if (!result.ok()) output.status = Status{ErrorCode::internal, result.error};
   return output;
 }

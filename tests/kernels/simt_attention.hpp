@@ -1,6 +1,7 @@
 // The CUDA kernels run by the CPU executor on an AttentionCase.
 #pragma once
 
+#include "kernels/cuda/launchers.hpp"
 #include "kernels/simt/executor.hpp"
 #include "tests/kernels/attention_case.hpp"
 
@@ -17,6 +18,11 @@ struct SimtRun {
   std::int64_t target_blocks = 4;
   PlanCapacity capacity;  ///< given: lists of the length that a plan with this capacity has
 };
+
+/// One launch of partial attention, with the kernel that the launchers of kernels/cuda would take.
+[[nodiscard]] simt::LaunchResult attend_on_simt(DType cache, const gpu::AttendChoice& choice,
+                                                const gpu::AttendParams& params, std::size_t items,
+                                                const simt::LaunchOptions& options);
 
 /// Plan, attend kernel, merge kernel. `status` tells a failed launch or a refusal.
 [[nodiscard]] Output run_on_simt(const AttentionCase& c, const SimtRun& run = {});

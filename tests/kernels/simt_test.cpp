@@ -58,17 +58,20 @@ TEST(SimtAttention, SharesStagesOverManyTiles) {
 #if !defined(KVPOOL_SIMT_TSAN)  // a switch costs tens of microseconds there
 TEST(SimtAttention, TakesEveryCacheTypeAndHeadSize) {
   for (const DType cache : {DType::float16, DType::bfloat16, DType::fp8_e4m3, DType::fp8_e5m2}) {
-    for (const std::int64_t dim : {8, 64, 72, 96, 120, 128, 192, 256}) {
-      SCOPED_TRACE(std::string(to_string(cache)) + " dim " + std::to_string(dim));
-      CaseSpec spec = small_spec();
-      spec.cache = cache;
-      spec.query = DType::float32;
-      spec.dim = dim;
-      spec.dim_v = dim == 192 ? 128 : 0;
-      spec.layout = CacheLayout::hnd;
-      spec.seq_lens = {33, 150};
-      if (is_fp8(cache)) spec.k_scale = spec.v_scale = {0.04F};
-      expect_close(spec);
+    for (const std::int64_t group : {1, 4}) {
+      for (const std::int64_t dim : {8, 64, 72, 96, 120, 128, 192, 256}) {
+        SCOPED_TRACE(std::string(to_string(cache)) + " group " + std::to_string(group) + " dim " + std::to_string(dim));
+        CaseSpec spec = small_spec();
+        spec.cache = cache;
+        spec.query = DType::float32;
+        spec.group = group;
+        spec.dim = dim;
+        spec.dim_v = dim == 192 ? 128 : 0;
+        spec.layout = CacheLayout::hnd;
+        spec.seq_lens = {33, 150};
+        if (is_fp8(cache)) spec.k_scale = spec.v_scale = {0.04F};
+        expect_close(spec);
+      }
     }
   }
 }
