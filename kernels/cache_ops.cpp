@@ -14,6 +14,13 @@ Error refusal(std::string message) { return {ErrorCode::invalid_argument, std::m
 
 int threads_of(const ExecOptions& exec) { return exec.backend == Backend::reference ? 1 : exec.max_threads; }
 
+/// Rows of elements of one type: the fp8 rows of latent attention have their own writers.
+Status check_rows(const PagedKvView& kv) {
+  if (is_cache_type(kv.dtype)) return validate(kv);
+  return {ErrorCode::unsupported,
+          "no append, copy or gather of rows of type " + std::string(to_string(kv.dtype)) + "; see latent_rows.hpp"};
+}
+
 Status check_cast(DType from, DType to, const char* name) {
   if (from == to || is_compute_type(from)) return {};
   return {ErrorCode::unsupported, std::string("no cast of new ") + name + " rows from " + std::string(to_string(from)) +
@@ -60,7 +67,7 @@ Status check_targets(std::span<const PagePair> pairs, bool same_pool) {
 
 Result<std::int64_t> append(const PagedKvView& kv, const KvScales& scales, const NewRows& rows,
                             const std::int64_t* slots, std::int64_t num_tokens, const ExecOptions& exec) {
-  if (Status status = validate(kv); !status) return status.error();
+  if (Status status = check_rows(kv); !status) return status.error();
   if (Status status = validate(scales, kv.num_kv_heads); !status) return status.error();
   if (Status status = check_cast(rows.k.dtype, kv.dtype, "K"); !status) return status.error();
   if (Status status = check_cast(rows.v.dtype, kv.dtype, "V"); !status) return status.error();
@@ -75,7 +82,7 @@ Result<std::int64_t> append(const PagedKvView& kv, const KvScales& scales, const
 
 Status copy_pages(std::span<const PagedKvView> layers, std::span<const PagePair> pairs, const ExecOptions& exec) {
   for (const PagedKvView& layer : layers) {
-    if (Status status = validate(layer); !status) return status;
+    if (Status status = check_rows(layer); !status) return status;
     if (Status status = check_pairs(pairs, layer.num_pages, layer.num_pages); !status) return status;
   }
   if (Status status = check_targets(pairs, true); !status) return status;
@@ -91,8 +98,8 @@ Status transfer_pages(std::span<const PagedKvView> from, std::span<const PagedKv
     return refusal(std::to_string(from.size()) + " source layers and " + std::to_string(to.size()) + " target layers");
   }
   for (std::size_t i = 0; i < from.size(); ++i) {
-    if (Status status = validate(from[i]); !status) return status;
-    if (Status status = validate(to[i]); !status) return status;
+    if (Status status = check_rows(from[i]); !status) return status;
+    if (Status status = check_rows(to[i]); !status) return status;
     if (Status status = check_same_shape(from[i], to[i]); !status) return status;
     if (Status status = check_pairs(pairs, from[i].num_pages, to[i].num_pages); !status) return status;
   }
@@ -105,7 +112,7 @@ Status transfer_pages(std::span<const PagedKvView> from, std::span<const PagedKv
 
 Status gather(const PagedKvView& kv, std::span<const std::int32_t> pages, std::int64_t len, void* k_out, void* v_out,
               const ExecOptions& exec) {
-  if (Status status = validate(kv); !status) return status;
+  if (Status status = check_rows(kv); !status) return status;
   const auto available = static_cast<std::int64_t>(pages.size());
   if (len < 0 || (len + kv.page_size - 1) / kv.page_size > available) {
     return refusal("gather of " + std::to_string(len) + " tokens from " + std::to_string(available) + " pages of " +

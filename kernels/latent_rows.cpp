@@ -6,14 +6,11 @@
 #include <utility>
 
 #include "kernels/dtype_dispatch.hpp"
+#include "kernels/latent_format.hpp"
 
 namespace kvpool::kernels {
 namespace {
 
-constexpr std::int64_t kGroups = kLatentDim / kLatentScaleGroup;
-constexpr std::int64_t kScalesAt = kLatentDim;
-constexpr std::int64_t kRopeAt = kScalesAt + kGroups * static_cast<std::int64_t>(sizeof(float));
-static_assert(kRopeAt + kLatentRopeDim * static_cast<std::int64_t>(sizeof(Bf16)) == kLatentRowBytes);
 constexpr float kLargestE4m3 = 448.0F;
 
 Error refusal(std::string message) { return {ErrorCode::invalid_argument, std::move(message)}; }
@@ -35,18 +32,10 @@ std::byte* row_at(const LatentPages& pages, std::int64_t page, std::int64_t toke
   return pages.data + page * pages.page_stride + token * pages.token_stride;
 }
 
-/// Copies, since rows need not be aligned.
 template <class T>
 void put(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof(T));
 }
-template <class T>
-T get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof(T));
-  return value;
-}
-
 template <class T>
 float group_scale(const T* values) {
   float largest = 0;
@@ -60,10 +49,10 @@ float group_scale(const T* values) {
 
 template <class T>
 void write_latent(const T* values, std::byte* row) {
-  for (std::int64_t g = 0; g < kGroups; ++g) {
+  for (std::int64_t g = 0; g < kLatentGroups; ++g) {
     const T* group = values + g * kLatentScaleGroup;
     const float scale = group_scale(group);
-    put(row + kScalesAt + g * static_cast<std::int64_t>(sizeof(float)), scale);
+    put(row + kLatentScalesAt + g * static_cast<std::int64_t>(sizeof(float)), scale);
     for (std::int64_t i = 0; i < kLatentScaleGroup; ++i)
       put(row + g * kLatentScaleGroup + i, stored_form<E4m3>(group[i], scale));
   }
@@ -72,19 +61,13 @@ void write_latent(const T* values, std::byte* row) {
 template <class T>
 void write_rope(const T* values, std::byte* row) {
   for (std::int64_t i = 0; i < kLatentRopeDim; ++i)
-    put(row + kRopeAt + i * static_cast<std::int64_t>(sizeof(Bf16)), stored_form<Bf16>(values[i], 1.0F));
+    put(row + kLatentRopeAt + i * static_cast<std::int64_t>(sizeof(Bf16)), stored_form<Bf16>(values[i], 1.0F));
 }
 
 template <class T>
 void read_row(const std::byte* row, T* out) {
-  for (std::int64_t i = 0; i < kLatentDim; ++i) {
-    const auto scale = get<float>(row + kScalesAt + i / kLatentScaleGroup * static_cast<std::int64_t>(sizeof(float)));
-    out[i] = stored_form<T>(to_float(get<E4m3>(row + i)) * scale, 1.0F);
-  }
-  for (std::int64_t i = 0; i < kLatentRopeDim; ++i) {
-    const auto value = get<Bf16>(row + kRopeAt + i * static_cast<std::int64_t>(sizeof(Bf16)));
-    out[kLatentDim + i] = stored_form<T>(to_float(value), 1.0F);
-  }
+  for (std::int64_t d = 0; d < kLatentKeyDim; ++d)
+    out[d] = stored_form<T>(static_cast<float>(latent_element(row, d)), 1.0F);
 }
 
 }  // namespace
@@ -121,6 +104,18 @@ Result<std::int64_t> append_latent(const LatentPages& pages, const QueryRows& la
   return outside;
 }
 
+PagedKvView latent_view(const LatentPages& pages) noexcept {
+  PagedKvView view;
+  view.dtype = DType::uint8;
+  view.num_pages = pages.num_pages;
+  view.page_size = pages.page_size;
+  view.num_kv_heads = 1;
+  view.head_dim = kLatentKeyDim;
+  view.head_dim_v = kLatentDim;
+  view.k = view.v = {pages.data, pages.page_stride, pages.token_stride, kLatentRowBytes};
+  return view;
+}
+
 Status expand_latent(const LatentPages& pages, std::span<const std::int32_t> table, std::int64_t len, void* out,
                      DType type) {
   if (Status status = check_pages(pages); !status) return status;
@@ -140,11 +135,10 @@ Status expand_latent(const LatentPages& pages, std::span<const std::int32_t> tab
   if (out == nullptr) return refusal("expansion got no memory for its result");
   for (std::int64_t j = 0; j < len; ++j) {
     const std::byte* row = row_at(pages, table[static_cast<std::size_t>(j / pages.page_size)], j % pages.page_size);
-    constexpr std::int64_t kDim = kLatentDim + kLatentRopeDim;
     if (type == DType::float32) {
-      read_row(row, static_cast<float*>(out) + j * kDim);
+      read_row(row, static_cast<float*>(out) + j * kLatentKeyDim);
     } else {
-      read_row(row, static_cast<Bf16*>(out) + j * kDim);
+      read_row(row, static_cast<Bf16*>(out) + j * kLatentKeyDim);
     }
   }
   return {};

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/dtype_dispatch.hpp"
+#include "kernels/latent_format.hpp"
 #include "kvpool/kernels/paged_kv_view.hpp"
 
 namespace kvpool::kernels {
@@ -35,6 +36,15 @@ PagedRows dense_rows(const KvShape& shape, CacheLayout layout, std::int64_t dim,
 
 void* advance(void* data, std::int64_t elements, DType type) noexcept {
   return static_cast<std::byte*>(data) + elements * element_bytes(type);
+}
+
+/// Bytes are fp8 rows of latent attention or nothing that attention knows.
+bool is_latent_view(const PagedKvView& view) {
+  const PagedRows& k = view.k;
+  const PagedRows& v = view.v;
+  const bool same_rows = k.data == v.data && k.page_stride == v.page_stride && k.token_stride == v.token_stride;
+  return view.num_kv_heads == 1 && view.head_dim == kLatentKeyDim && view.head_dim_v == kLatentDim && same_rows &&
+         (view.page_size == 1 || k.token_stride >= kLatentRowBytes);
 }
 
 Status check_csr_row(const CsrPages& pages, std::size_t b, std::int64_t page_size) {
@@ -77,7 +87,7 @@ PagedKvView head_slice(const PagedKvView& view, std::int64_t first, std::int64_t
 }
 
 Status validate(const PagedKvView& view) {
-  if (!is_cache_type(view.dtype)) {
+  if (!is_cache_type(view.dtype) && !is_latent_view(view)) {
     return {ErrorCode::unsupported, "no kernel for a cache of type " + std::string(to_string(view.dtype))};
   }
   const auto check = [](const char* name, std::int64_t value) {

@@ -46,8 +46,9 @@ class AlignedFloats {
 struct Scratch {
   AlignedFloats q;  ///< of all heads of the item
   AlignedFloats scores;
-  AlignedFloats fresh;  ///< states of the split at hand
-  AlignedFloats total;  ///< states of the splits before it
+  AlignedFloats expanded;  ///< a tile of latent rows
+  AlignedFloats fresh;     ///< states of the split at hand
+  AlignedFloats total;     ///< states of the splits before it
   std::vector<RowKeys> keys;
   std::vector<float> scale;
 };
@@ -210,6 +211,8 @@ class CpuPlan final : public AttentionPlan::Impl {
     std::fill_n(scratch.q.data(), heads.count * padded * call.q_stride, 0.0F);
     for (std::int64_t h = 0; h < heads.count; ++h) fill_queries(call, block, heads.first + h, h * padded, scratch);
     scratch.scores.grow(heads.count * padded * kKeyTile);
+    const bool latent = args.kv.dtype == DType::uint8;
+    if (latent) scratch.expanded.grow(kKeyTile * kLatentTileRow);
     scratch.fresh.grow(heads.count * state_floats(padded, call.acc_stride));
     const RowStates fresh = RowStates::at(scratch.fresh.data(), padded, call.acc_stride);
     RowTask task{};
@@ -231,6 +234,7 @@ class CpuPlan final : public AttentionPlan::Impl {
     task.soft_cap = args.rules.soft_cap;
     task.alibi = !args.rules.alibi_slopes.empty();
     task.bf16_queries = call.bf16_queries;
+    task.expanded = latent ? scratch.expanded.data() : nullptr;
     task.scores = scratch.scores.data();
     task.acc = fresh.acc;
     task.acc_stride = call.acc_stride;

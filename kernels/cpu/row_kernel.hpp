@@ -320,12 +320,7 @@ struct RowKernel {
     LineFeed feed;
     TileSpan span = Tiles::span_of(t, t.begin);
     for (std::int64_t first = t.begin; first < t.end; first += kKeyTile) {
-      TileSpan next{first + kKeyTile, 0, 0};
-      if (next.first < t.end) {
-        next = Tiles::span_of(t, next.first);
-      } else {
-        next.hi = most(0, least(t.ahead_end - next.first, kKeyTile));
-      }
+      const TileSpan next = Tiles::span_after(t, first);
       if (span.lo < span.hi) {
         Tiles::locate(t, span, rows);
         feed.start(v_runs(t, span), k_runs(t, next));

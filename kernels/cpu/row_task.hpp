@@ -20,6 +20,8 @@ inline constexpr std::int64_t kRowBlock = 4;
 inline constexpr std::int64_t kMaxTaskRows = 64;
 /// Most KV heads of a task.
 inline constexpr std::int64_t kMaxTaskHeads = 16;
+/// Floats of an expanded fp8 row of latent attention.
+inline constexpr std::int64_t kLatentTileRow = 576;
 /// Prepared rows and accumulators are padded to a multiple of this many elements.
 inline constexpr std::int64_t kRowPad = 64;
 
@@ -64,15 +66,17 @@ struct RowTask {
   std::int64_t end;
   std::int64_t ahead_end;  ///< keys [end, ahead_end) will be asked for next: worth fetching, never read
 
-  float* scores;  ///< [heads][padded rows][kKeyTile], scratch
-  float* acc;     ///< [padded rows][acc_stride] of the first head, result: sum of p * v, in the tier's element order
+  float* expanded;  ///< [kKeyTile][kLatentTileRow] for fp8 rows of latent attention, scratch; else nullptr
+  float* scores;    ///< [heads][padded rows][kKeyTile], scratch
+  float* acc;       ///< [padded rows][acc_stride] of the first head, result: sum of p * v, in the tier's element order
   std::int64_t acc_stride;
   float* max;                 ///< [padded rows] of the first head, result
   float* sum;                 ///< [padded rows] of the first head, result
   std::int64_t state_stride;  ///< floats from a head's acc, max and sum to the next one's
 };
 
-/// What one tier offers. All functions are pure apart from their outputs and safe to call from many threads.
+/// What one tier offers; uint8 stands for the fp8 rows of latent attention. All functions are pure apart from their
+/// outputs and safe to call from many threads.
 struct TierKernels {
   CpuTier tier;
   /// Place of element i of a row in accumulators and prepared queries (of bf16 ones when `bf16`); `dim` entries.

@@ -69,6 +69,13 @@ struct RowTiles {
     return {first, lo - first, hi - first};
   }
 
+  /// The span after the tile at `first`; past the end of the split, what is worth fetching there.
+  static TileSpan span_after(const RowTask& t, std::int64_t first) {
+    const std::int64_t next = first + kKeyTile;
+    if (next < t.end) return span_of(t, next);
+    return {next, 0, most(0, least(t.ahead_end - next, kKeyTile))};
+  }
+
   /// Row pointers of the tile; keys that no row needs point to one that some row needs.
   static void locate(const RowTask& t, const TileSpan& s, const TileRows& rows) {
     if (s.lo >= s.hi) return;

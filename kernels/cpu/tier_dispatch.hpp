@@ -1,6 +1,7 @@
 // The function table of a tier, made from its vector class and its five loaders. For the tier files only.
 #pragma once
 
+#include "kernels/cpu/latent_kernel.hpp"
 #include "kernels/cpu/row_kernel.hpp"
 #include "kernels/cpu/row_loader.hpp"
 
@@ -8,6 +9,8 @@ namespace kvpool::kernels {
 
 template <class V, class F32, class F16, class B16, class Fp8A, class Fp8B>
 struct TierOf {
+  using Latent = LatentKernel<V, F32, Fp8A, B16>;
+
   static void attend(DType cache, const RowTask& task) {
     switch (cache) {
       case DType::float32: return RowKernel<V, F32>::attend(task);
@@ -15,7 +18,7 @@ struct TierOf {
       case DType::bfloat16: return RowKernel<V, B16>::attend(task);
       case DType::fp8_e4m3: return RowKernel<V, Fp8A>::attend(task);
       case DType::fp8_e5m2: return RowKernel<V, Fp8B>::attend(task);
-      case DType::uint8: return;
+      case DType::uint8: return Latent::attend(task);
     }
   }
 
@@ -26,7 +29,7 @@ struct TierOf {
       case DType::bfloat16: return RowKernel<V, B16>::element_order(bf16, dim, order);
       case DType::fp8_e4m3: return RowKernel<V, Fp8A>::element_order(bf16, dim, order);
       case DType::fp8_e5m2: return RowKernel<V, Fp8B>::element_order(bf16, dim, order);
-      case DType::uint8: return;
+      case DType::uint8: return Latent::element_order(dim, order);
     }
   }
 

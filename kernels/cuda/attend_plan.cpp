@@ -179,8 +179,8 @@ Status check_device_problem(const AttentionProblem& p) {
 }
 
 Status check_device_args(const AttentionArgs& args) {
-  if (args.kv.dtype == DType::float32) {
-    return {ErrorCode::unsupported, "cuda: no kernel for a float32 cache"};
+  if (args.kv.dtype == DType::float32 || args.kv.dtype == DType::uint8) {
+    return {ErrorCode::unsupported, "cuda: no kernel for a " + std::string(to_string(args.kv.dtype)) + " cache"};
   }
   if (args.kv.head_dim == kLatentDim) {
     if (Status status = check_latent(args); !status) return status;

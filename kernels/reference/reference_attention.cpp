@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/dtype_dispatch.hpp"
+#include "kernels/latent_format.hpp"
 #include "kernels/plan_impl.hpp"
 
 namespace kvpool::kernels {
@@ -14,13 +15,27 @@ const T* row_at(const PagedRows& rows, std::int64_t page, std::int64_t token, st
   return static_cast<const T*>(rows.data) + row_offset(rows, page, token, head);
 }
 
+template <class T>
+double element(const T* row, std::int64_t d) {
+  return static_cast<double>(to_float(row[d]));
+}
+/// Bytes: an fp8 row of latent attention.
+double element(const std::byte* row, std::int64_t d) { return latent_element(row, d); }
+
+/// Calls f with the type by which rows of the cache are addressed.
+template <class F>
+void with_row_type(DType type, F&& f) {
+  if (type == DType::uint8) return f(TypeTag<std::byte>{});
+  with_cache_type(type, f);
+}
+
 class ReferencePlan final : public AttentionPlan::Impl {
  public:
   using Impl::Impl;
 
   Status run(const AttentionArgs& args) override {
     if (Status status = check_pages(step_, args); !status) return status;
-    with_cache_type(args.kv.dtype, [&](auto cache) {
+    with_row_type(args.kv.dtype, [&](auto cache) {
       with_compute_type(args.q.dtype, [&](auto query) {
         using Cache = typename decltype(cache)::type;
         using Query = typename decltype(query)::type;
@@ -42,8 +57,7 @@ class ReferencePlan final : public AttentionPlan::Impl {
   double logit(const AttentionArgs& args, const Query* q, const Cache* k, double k_scale, std::int64_t head,
                std::int64_t distance) const {
     double dot = 0;
-    for (std::int64_t d = 0; d < args.kv.head_dim; ++d)
-      dot += static_cast<double>(to_float(q[d])) * static_cast<double>(to_float(k[d]));
+    for (std::int64_t d = 0; d < args.kv.head_dim; ++d) dot += static_cast<double>(to_float(q[d])) * element(k, d);
     double s = static_cast<double>(logit_scale(args)) * dot * k_scale;
     const auto cap = static_cast<double>(args.rules.soft_cap);
     if (cap > 0) s = cap * std::tanh(s / cap);
@@ -82,7 +96,7 @@ class ReferencePlan final : public AttentionPlan::Impl {
       const double p = std::exp(logits[static_cast<std::size_t>(j - first)] - base);
       sum += p;
       const auto* v = row_at<Cache>(args.kv.v, pages[j / args.kv.page_size], j % args.kv.page_size, kv_head);
-      for (std::size_t d = 0; d < out.size(); ++d) out[d] += p * static_cast<double>(to_float(v[d]));
+      for (std::size_t d = 0; d < out.size(); ++d) out[d] += p * element(v, static_cast<std::int64_t>(d));
     }
     const bool empty = !nan && sum == 0;
     for (double& x : out) x = empty ? 0 : x / sum * static_cast<double>(scales.v);

@@ -4,8 +4,8 @@
 //     bytes 512..527   4 scales fp32, one for every 128 of them: real = stored * scale
 //     bytes 528..655   64 numbers bf16, the part of the key that carries the position
 //
-// A storage format: attention reads rows of one type, so that a page table's tokens are expanded before it. Host
-// memory, one thread; the little-endian byte order of the processor.
+// Attention on the host reads them in place, through latent_view(). The writers here work in host memory, on one
+// thread, in the little-endian byte order of the processor.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,12 @@ struct LatentPages {
 /// tokens ignored because their slot lies outside. O(T).
 [[nodiscard]] Result<std::int64_t> append_latent(const LatentPages& pages, const QueryRows& latent,
                                                  const QueryRows& rope, std::span<const std::int64_t> slots);
+
+/// The pages as a cache that attention reads (head_dim 576, head_dim_v 512, one KV head): its type is uint8, its
+/// strides are bytes. For the reference and cpu backends; cuda refuses it by name. Appending through the view is
+/// refused too, and so are copies and gather: as bytes, pages are copied through a view of type fp8_e4m3 with one head
+/// of 656 elements for K and V alike. O(1), pure.
+[[nodiscard]] PagedKvView latent_view(const LatentPages& pages) noexcept;
 
 /// Tokens [0, len) of one sequence as dense rows [len][576] of `type` (float32 or bfloat16), the form that attention
 /// with head_dim 576 and head_dim_v 512 takes. `table` holds ceil(len / page_size) page numbers; one outside is

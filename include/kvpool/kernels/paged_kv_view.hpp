@@ -40,7 +40,7 @@ struct PagedRows {
 
 /// The KV cache of one layer on one rank.
 struct PagedKvView {
-  DType dtype = DType::bfloat16;  ///< float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2
+  DType dtype = DType::bfloat16;  ///< float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2; uint8: see latent_rows.hpp
   std::int64_t num_pages = 0;
   std::int64_t page_size = 16;    ///< tokens in a page
   std::int64_t num_kv_heads = 1;  ///< of this rank
@@ -67,7 +67,8 @@ struct KvShape {
 /// The KV heads [first, first + count) of `view`: same pages, fewer heads. Precondition: inside the view's heads. O(1).
 [[nodiscard]] PagedKvView head_slice(const PagedKvView& view, std::int64_t first, std::int64_t count) noexcept;
 
-/// Refuses, naming the field and its value: a missing pointer, sizes below 1, a cache type without kernels. O(1).
+/// Refuses, naming the field and its value: a missing pointer, sizes below 1, a cache type without kernels (uint8
+/// that is not the view of fp8 rows of latent attention). O(1).
 [[nodiscard]] Status validate(const PagedKvView& view);
 
 /// Factors that turn the stored numbers of an fp8 cache into real ones: real = stored * scale. For other cache types
