@@ -9,12 +9,13 @@
 namespace kvpool::stress {
 
 enum class Action : std::uint8_t {
-  claim,      ///< part of an allocation: the block had no reference, its content is gone
-  pin,        ///< the block carried `key` and got a reference
-  touch,      ///< the block got a reference, whatever it carried
-  publish,    ///< a referenced block without content got `key`
-  release,    ///< one reference less
-  unpublish,  ///< content removed; `key` is 1 if there was some, else 0
+  claim,            ///< part of an allocation: the block had no reference, its content is gone
+  pin,              ///< the block carried `key` and got a reference
+  touch,            ///< the block got a reference, whatever it carried
+  publish,          ///< a referenced block without content got `key`
+  release,          ///< one reference less
+  unpublish,        ///< content removed; `key` is 1 if there was some, else 0
+  publish_further,  ///< a referenced block got `key` beside its own, or as the only one if it had none
 };
 
 /// Moments are numbers from one counter that every thread draws from: a call happened between its two.
@@ -35,6 +36,7 @@ struct Miss {
   std::uint32_t thread = 0;
   Moment invoked = 0;
   Moment returned = 0;
+  bool pins_nothing = false;  ///< no lack of capacity explains it
 };
 
 /// An allocation of `count` blocks, granted or refused.
@@ -54,12 +56,13 @@ struct Withheld {
 };
 
 enum class CallKind : std::uint8_t {
-  allocate,       ///< `done`: `blocks` were handed out; else refused, and `count` says how many were asked for
-  pin,            ///< `done`: `blocks[0]` answered for `key` and got a reference; else a miss
-  touch,          ///< `done`: one reference more for each of `blocks`
-  publish,        ///< `done`: `blocks[0]`, referenced and without content, answers for `key`
-  release,        ///< one reference less for each of `blocks`, which wait for `fence` (0: for none)
-  unpublish,      ///< `done`: `blocks[0]` had content, which is gone
+  allocate,    ///< `done`: `blocks` were handed out; else refused, and `count` says how many were asked for
+  pin,         ///< `done`: `blocks[0]` answered for `keys[0]` and got a reference; else a miss
+  pin_prefix,  ///< the same for each of `blocks` and its key, one after the other; not `done`: a miss of the next key
+  touch,       ///< `done`: one reference more for each of `blocks`
+  publish,     ///< `done`: each of `blocks`, referenced and without content, answers for its key, one after the other
+  release,     ///< one reference less for each of `blocks`, which wait for `fence` (0: for none)
+  unpublish,   ///< `done`: `blocks[0]` had content, which is gone
   advance_fence,  ///< steps up to `fence` are over
 };
 
@@ -68,7 +71,7 @@ struct WholeCall {
   CallKind kind = CallKind::allocate;
   bool done = false;
   std::uint32_t count = 0;
-  std::uint32_t key = 0;
+  std::vector<std::uint32_t> keys{};
   std::uint64_t fence = 0;
   std::vector<std::uint32_t> blocks{};
   Moment invoked = 0;
@@ -81,6 +84,8 @@ struct History {
   std::vector<Allocation> allocations{};
   std::vector<Withheld> withheld{};
   std::vector<WholeCall> calls{};
+  /// Blocks that may have lost their content by themselves, see PoolStats::ring_full.
+  std::uint64_t dropped = 0;
 
   void append(const History& other) {
     actions.insert(actions.end(), other.actions.begin(), other.actions.end());
@@ -88,6 +93,7 @@ struct History {
     allocations.insert(allocations.end(), other.allocations.begin(), other.allocations.end());
     withheld.insert(withheld.end(), other.withheld.begin(), other.withheld.end());
     calls.insert(calls.end(), other.calls.begin(), other.calls.end());
+    dropped += other.dropped;
   }
 };
 

@@ -15,6 +15,9 @@ struct BlockModel {
   friend auto operator<=>(const BlockModel&, const BlockModel&) = default;
 };
 
+/// Key of an unpublish that found nothing where content may have been dropped before.
+constexpr std::uint32_t kNoneOrDropped = ~std::uint32_t{0};
+
 bool apply(BlockModel& state, const BlockAction& call) {
   switch (call.action) {
     case Action::claim:
@@ -35,8 +38,16 @@ bool apply(BlockModel& state, const BlockAction& call) {
       --state.references;
       return true;
     case Action::unpublish:
+      if (call.key == kNoneOrDropped) {
+        state.key = 0;
+        return true;
+      }
       if ((state.key != 0) != (call.key != 0)) return false;
       state.key = 0;
+      return true;
+    case Action::publish_further:
+      if (state.references == 0) return false;
+      if (state.key == 0) state.key = call.key;
       return true;
   }
   return false;
@@ -107,7 +118,9 @@ class CapacityBound {
     for (auto& [block, calls] : by_block) note_block(calls);
     for (const Allocation& allocation : history.allocations)
       add(allocation.invoked, allocation.returned, allocation.count);
-    for (const Miss& miss : history.misses) add(miss.invoked, miss.returned, 1 + in_vain);
+    for (const Miss& miss : history.misses) {
+      if (!miss.pins_nothing) add(miss.invoked, miss.returned, 1 + in_vain);
+    }
     for (const Withheld& fenced : history.withheld) add(fenced.from, fenced.until, fenced.count);
     std::int64_t sum = 0;
     for (auto& [moment, delta] : changes_) {
@@ -189,10 +202,12 @@ void check_refusals(const History& history, std::uint32_t usable, HistoryVerdict
     ++verdict.refusals;
     const auto found = spans.find(miss.key);
     if (found == spans.end()) continue;
-    const bool carried = std::any_of(found->second.begin(), found->second.end(), [&miss](const auto& span) {
-      return span.first < miss.invoked && miss.returned < span.second;
-    });
-    if (!carried || bound.most_within(miss.invoked, miss.returned) >= bound.usable()) continue;
+    const bool carried =
+        history.dropped == 0 && std::any_of(found->second.begin(), found->second.end(), [&miss](const auto& span) {
+          return span.first < miss.invoked && miss.returned < span.second;
+        });
+    if (!carried) continue;
+    if (!miss.pins_nothing && bound.most_within(miss.invoked, miss.returned) >= bound.usable()) continue;
     verdict.allowed = false;
     verdict.reason = "thread " + std::to_string(miss.thread) + " missed key " + std::to_string(miss.key) + " between " +
                      std::to_string(miss.invoked) + " and " + std::to_string(miss.returned) +
@@ -204,7 +219,8 @@ void check_refusals(const History& history, std::uint32_t usable, HistoryVerdict
 }  // namespace
 
 std::string describe(const BlockAction& action) {
-  static constexpr const char* kNames[] = {"claim", "pin", "touch", "publish", "release", "unpublish"};
+  static constexpr const char* kNames[] = {"claim",   "pin",       "touch",          "publish",
+                                           "release", "unpublish", "publish further"};
   std::string text = "[" + std::to_string(action.invoked) + "," + std::to_string(action.returned) + "] thread " +
                      std::to_string(action.thread) + " " + kNames[static_cast<int>(action.action)] + " block " +
                      std::to_string(action.block);
@@ -216,7 +232,10 @@ HistoryVerdict check_history(const History& history, std::uint32_t usable_blocks
   HistoryVerdict verdict;
   verdict.actions = history.actions.size();
   std::map<std::uint32_t, std::vector<BlockAction>> by_block;
-  for (const BlockAction& call : history.actions) by_block[call.block].push_back(call);
+  for (BlockAction call : history.actions) {
+    if (history.dropped > 0 && call.action == Action::unpublish && call.key == 0) call.key = kNoneOrDropped;
+    by_block[call.block].push_back(call);
+  }
   for (auto& [block, calls] : by_block) {
     check_block(std::move(calls), verdict);
     if (!verdict.allowed) return verdict;

@@ -6,8 +6,9 @@
 //   no capacity: at some moment of the call, blocks held, plus those named by other calls in progress, plus the call's
 //                own count exceed the number of usable blocks (blocks behind a fence count as held, and so does a
 //                shared block that a pin in progress holds until it has seen that the key was rewritten);
-//   miss:        no single block carried the key during the whole call, or there was no free capacity at some moment of
-//   it.
+//   miss:        no single block carried the key during the whole call, or the call was to pin it and there was no free
+//                capacity at some moment of it.
+// Where the pool has dropped content by itself, a miss is always justified, and so is an unpublish that finds nothing.
 #pragma once
 
 #include <cstdint>

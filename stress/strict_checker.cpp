@@ -42,20 +42,24 @@ bool apply(PoolModel& pool, const WholeCall& call) {
       }
       return true;
     case CallKind::pin:
-      if (!call.done) return !pool.has_key(call.key);
-      if (pool.blocks[call.blocks[0]].key != call.key) return false;
-      ++pool.blocks[call.blocks[0]].references;
-      return true;
+    case CallKind::pin_prefix:
+      for (std::size_t i = 0; i < call.blocks.size(); ++i) {
+        if (pool.blocks[call.blocks[i]].key != call.keys[i]) return false;
+        ++pool.blocks[call.blocks[i]].references;
+      }
+      return call.done || !pool.has_key(call.keys[call.blocks.size()]);
     case CallKind::touch:
       if (!call.done) return false;  // nothing here makes it fail
       for (const std::uint32_t number : call.blocks) ++pool.blocks[number].references;
       return true;
-    case CallKind::publish: {
-      PoolModel::Block& block = pool.blocks[call.blocks[0]];
-      if (block.references == 0 || block.key != 0) return !call.done;
-      if (call.done) block.key = call.key;
-      return call.done;
-    }
+    case CallKind::publish:
+      for (std::size_t i = 0; i < call.blocks.size(); ++i) {
+        PoolModel::Block& block = pool.blocks[call.blocks[i]];
+        if (block.references == 0 || block.key != 0) return !call.done;
+        if (!call.done) return false;
+        block.key = call.keys[i];
+      }
+      return true;
     case CallKind::release:
       for (const std::uint32_t number : call.blocks) {
         PoolModel::Block& block = pool.blocks[number];

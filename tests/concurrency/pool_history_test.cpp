@@ -75,7 +75,7 @@ class Recorder {
     const Moment returned = clock_->tick();
     history_.allocations.push_back({count, granted, number_, invoked, returned});
     if (!granted) blocks.clear();
-    note({CallKind::allocate, granted, count, 0, 0, {}, invoked, returned}, blocks);
+    note({CallKind::allocate, granted, count, {}, 0, {}, invoked, returned}, blocks);
     for (const BlockId block : blocks) {
       note(Action::claim, block, 0, invoked, returned);
       held_.push_back({block, 0});
@@ -89,7 +89,7 @@ class Recorder {
     EXPECT_TRUE(published) << "an owner's publish was refused";
     held.key = key;
     note(Action::publish, held.block, key, invoked, returned);
-    note({CallKind::publish, published, 0, key, 0, {}, invoked, returned}, {held.block});
+    note({CallKind::publish, published, 0, {key}, 0, {}, invoked, returned}, {held.block});
   }
   void pin(std::uint32_t key) {
     const Moment invoked = clock_->tick();
@@ -109,11 +109,11 @@ class Recorder {
     const Moment returned = clock_->tick();
     if (!pinned) {
       history_.misses.push_back({key, number_, invoked, returned});
-      note({CallKind::pin, false, 0, key, 0, {}, invoked, returned}, {});
+      note({CallKind::pin, false, 0, {key}, 0, {}, invoked, returned}, {});
       return;
     }
     note(Action::pin, found->id, key, invoked, returned);
-    note({CallKind::pin, true, 0, key, 0, {}, invoked, returned}, {found->id});
+    note({CallKind::pin, true, 0, {key}, 0, {}, invoked, returned}, {found->id});
     held_.push_back({found->id, key});
   }
   void evict(std::uint32_t key) {
@@ -123,7 +123,7 @@ class Recorder {
     const bool had_content = pool_->unpublish(found->id);
     const Moment returned = clock_->tick();
     note(Action::unpublish, found->id, had_content ? 1 : 0, invoked, returned);
-    note({CallKind::unpublish, had_content, 0, 0, 0, {}, invoked, returned}, {found->id});
+    note({CallKind::unpublish, had_content, 0, {}, 0, {}, invoked, returned}, {found->id});
   }
   void release(std::uint64_t fence) {
     if (held_.empty()) return;
@@ -137,12 +137,12 @@ class Recorder {
     for (const BlockId block : blocks) note(Action::release, block, 0, invoked, returned);
     // When the fence passes, others may still have the blocks in hand: they may be missing until the end.
     if (fence > 0) history_.withheld.push_back({static_cast<std::uint32_t>(blocks.size()), invoked, kNever});
-    note({CallKind::release, true, 0, 0, fence, {}, invoked, returned}, blocks);
+    note({CallKind::release, true, 0, {}, fence, {}, invoked, returned}, blocks);
   }
   void advance(std::uint64_t fence) {
     const Moment invoked = clock_->tick();
     pool_->advance_fence(fence);
-    note({CallKind::advance_fence, true, 0, 0, fence, {}, invoked, clock_->tick()}, {});
+    note({CallKind::advance_fence, true, 0, {}, fence, {}, invoked, clock_->tick()}, {});
   }
 
   void note(Action action, BlockId block, std::uint32_t key, Moment invoked, Moment returned) {

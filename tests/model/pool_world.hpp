@@ -43,31 +43,30 @@ class World {
     std::uint32_t key;
   };
   using Holding = std::vector<Held>;
+  using Names = std::vector<std::uint32_t>;
 
   bool allocate(std::uint32_t count, Holding& holding) {
-    std::vector<BlockId> blocks(count);
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
+    Blocks blocks(count);
+    Call call(*this);
     const bool granted = pool.get_new_blocks(blocks);
-    const stress::Moment returned = ++clock_;
-    history.allocations.push_back({count, granted, thread(), invoked, returned});
-    if (records_calls)
-      note_call(stress::CallKind::allocate, granted, count, 0, 0, granted ? blocks : Blocks{}, invoked);
+    call.returns();
+    history.allocations.push_back({count, granted, thread(), call.invoked, call.returned});
+    note_call(call, {stress::CallKind::allocate, granted, count, {}, 0}, granted ? blocks : Blocks{});
     if (!granted) return false;
     for (const BlockId block : blocks) {
       require(block != kNullBlock, "the null block was allocated");
-      require(holders_[block.value()]++ == 0, "block " + std::to_string(block.value()) + " was allocated to two");
+      require(holders_[block.value()]++ == 0,
+              [&] { return "block " + std::to_string(block.value()) + " was allocated to two"; });
       content_[block.value()] = 0;
-      note(stress::Action::claim, block, 0, invoked, returned);
+      note(call, stress::Action::claim, block, 0);
       holding.push_back({block, 0});
     }
     return true;
   }
 
   bool pin(std::uint32_t name, Holding& holding) {
-    const Call call(*this);
     const BlockKey key = model_key(name);
-    const stress::Moment invoked = ++clock_;
+    Call call(*this);
     auto found = pool.find(key);
     bool pinned = false;
     while (found && !pinned) {  // a handle that was recycled in between says nothing about other copies: look again
@@ -81,73 +80,124 @@ class World {
       if (again == found && !covered) break;  // still there and not to be had: no capacity
       found = again;
     }
-    const stress::Moment returned = ++clock_;
-    if (records_calls) {
-      note_call(stress::CallKind::pin, pinned, 0, name, 0, pinned ? Blocks{found->id} : Blocks{}, invoked);
+    call.returns();
+    note_call(call, {stress::CallKind::pin, pinned, 0, {name}, 0}, pinned ? Blocks{found->id} : Blocks{});
+    if (pinned) {
+      note_pin(call, found->id, name, holding);
+    } else {
+      history.misses.push_back({name, thread(), call.invoked, call.returned});
     }
-    if (!pinned) {
-      history.misses.push_back({name, thread(), invoked, returned});
-      return false;
-    }
-    const std::uint32_t block = found->id.value();
-    // A holder may rewrite a shared block while this call returns; then only the history can tell.
-    require(rewrites || content_[block] == name,
-            "block " + std::to_string(block) + " was pinned for content it has lost");
-    ++holders_[block];
-    note(stress::Action::pin, found->id, name, invoked, returned);
-    holding.push_back({found->id, name});
-    return true;
+    return pinned;
   }
 
-  /// A reference more to a block by its number, whatever it is by now.
-  bool touch(std::uint32_t number, Holding& holding) {
-    const BlockId block{number};
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
-    const bool touched = pool.touch({&block, 1});
-    const stress::Moment returned = ++clock_;
+  /// Pins the longest prefix of the names that can be had, a batch at a time: what a look-up of all that is left found.
+  void pin_prefix(const Names& names, Holding& holding) {
+    const Hashes hashes = hashes_of(names);
+    std::vector<BlockHandle> found(names.size());
+    Blocks blocks;
+    std::uint32_t units_beside = 0;  // held at one time for blocks that were found and not reached
+    Call call(*this);
+    for (BlockHandle refused{}; blocks.size() < names.size();) {
+      const HashChain rest{std::span(hashes).subspan(blocks.size())};
+      const std::size_t length = pool.find_prefix(rest, GroupId{0}, found);
+      if (length == 0) break;
+      std::uint32_t units = 0;
+      bool covered = true;
+      for (std::size_t i = 0; i < length && covered; ++i) {
+        if (pool.ref_count(found[i].id) > 0) continue;
+        covered = pool.try_reserve(1);
+        units += covered ? 1U : 0U;
+      }
+      const std::size_t pinned = pool.pin_prefix(std::span(found).first(length), rest, GroupId{0}, units);
+      pool.give_back(units);
+      for (std::size_t i = 0; i < pinned; ++i) blocks.push_back(found[i].id);
+      if (pinned == length) continue;
+      units_beside = std::max(units_beside, static_cast<std::uint32_t>(length - pinned) - 1);
+      if (pinned == 0 && !covered && found[0] == refused) break;  // still there and not to be had: no capacity
+      refused = found[pinned];
+    }
+    call.returns();
+    const bool all = blocks.size() == names.size();
+    note_call(call, {stress::CallKind::pin_prefix, all, 0, names, 0}, blocks);
+    for (std::size_t i = 0; i < blocks.size(); ++i) note_pin(call, blocks[i], names[i], holding);
+    if (!all) history.misses.push_back({names[blocks.size()], thread(), call.invoked, call.returned});
+    withhold(units_beside, call.invoked, call.returned, kNoFence);
+  }
+
+  /// A look-up that pins nothing. What it finds is a hint; what it misses, no block had all the time, capacity or not.
+  void look_up(const Names& names) {
+    const Hashes hashes = hashes_of(names);
+    std::vector<BlockHandle> found(names.size());
+    Call call(*this);
+    const std::size_t length = pool.find_prefix(HashChain{hashes}, GroupId{0}, found);
+    call.returns();
+    if (length < names.size()) history.misses.push_back({names[length], thread(), call.invoked, call.returned, true});
+  }
+
+  /// A reference more to each block by its number, whatever it is by now; all or none.
+  bool touch(const std::vector<std::uint32_t>& numbers, Holding& holding) {
+    const Blocks blocks(numbers.begin(), numbers.end());
+    Call call(*this);
+    const bool touched = pool.touch(blocks);
+    call.returns();
     // A blank block is looked for in a stack, under a unit for each block above it.
-    fences_.push_back(kNoFence);
-    history.withheld.push_back({pool.num_blocks() - 1, invoked, returned});
-    if (records_calls) note_call(stress::CallKind::touch, touched, 0, 0, 0, {block}, invoked);
+    withhold(pool.num_blocks() - 1, call.invoked, call.returned, kNoFence);
+    note_call(call, {stress::CallKind::touch, touched, 0, {}, 0}, blocks);
     if (!touched) return false;
-    ++holders_[number];
-    note(stress::Action::touch, block, 0, invoked, returned);
-    holding.push_back({block, 0});
+    for (const BlockId block : blocks) {
+      ++holders_[block.value()];
+      note(call, stress::Action::touch, block, 0);
+      holding.push_back({block, 0});
+    }
     return true;
   }
 
-  /// A further key. Not part of the history: nobody looks it up; the index is checked at the end.
+  /// A key beside the one that the block has; if somebody has taken that one, the only key.
   void publish_further(const Held& held, std::uint32_t name) {
-    const Call call(*this);
-    pool.publish(held.block, model_key(name), 4);
+    Call call(*this);
+    const bool published = pool.publish(held.block, model_key(name), 4);
+    call.returns();
+    if (published) note(call, stress::Action::publish_further, held.block, name);
   }
 
-  /// Takes the content of a block that others may hold too and gives it a new key, if nobody else does so.
+  /// Takes the content of a block that others may hold too and gives it a new key. Others may do the same, so that it
+  /// may have another key by then.
   void rewrite(Held& held, std::uint32_t name) {
     take_content(held.block);
     held.key = 0;
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
-    const bool published = pool.publish(held.block, model_key(name), 4);
-    const stress::Moment returned = ++clock_;
-    if (!published) return;
-    content_[held.block.value()] = name;
-    note(stress::Action::publish, held.block, name, invoked, returned);
-    if (records_calls) note_call(stress::CallKind::publish, true, 0, name, 0, {held.block}, invoked);
+    publish_further(held, name);
   }
 
   void publish(Held& held, std::uint32_t name) {
     if (held.key != 0) return;
     content_[held.block.value()] = name;
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
+    Call call(*this);
     const bool published = pool.publish(held.block, model_key(name), 4);
-    const stress::Moment returned = ++clock_;
+    call.returns();
     require(published, "an owner's publish was refused");
-    if (records_calls) note_call(stress::CallKind::publish, true, 0, name, 0, {held.block}, invoked);
     held.key = name;
-    note(stress::Action::publish, held.block, name, invoked, returned);
+    note(call, stress::Action::publish, held.block, name);
+    note_call(call, {stress::CallKind::publish, true, 0, {name}, 0}, {held.block});
+  }
+
+  /// Each block of the holding, none of which has a key, gets the name at its place.
+  void publish_chain(Holding& holding, const Names& names) {
+    const Hashes hashes = hashes_of(names);
+    Blocks blocks;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      blocks.push_back(holding[i].block);
+      content_[blocks[i].value()] = names[i];
+    }
+    Call call(*this);
+    const std::size_t published = pool.publish_chain(blocks, HashChain{hashes}, GroupId{0}, 8, 4);
+    call.returns();
+    require(published == names.size(), "a part of an owner's chain was refused");
+    chains_.push_back({history.actions.size(), names.size()});
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      holding[i].key = names[i];
+      note(call, stress::Action::publish, blocks[i], names[i]);
+    }
+    note_call(call, {stress::CallKind::publish, true, 0, names, 0}, blocks);
   }
 
   void release(Holding& holding) { release_blocks(holding, nullptr); }
@@ -156,17 +206,15 @@ class World {
   /// Steps up to `value` are done. Any call in progress may have their blocks in hand, on the way into the order, so
   /// the book counts them as withheld until no call is in progress.
   void advance_fence(std::uint64_t value) {
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
+    Call call(*this);
     pool.advance_fence(value);
-    ++clock_;
-    if (records_calls) note_call(stress::CallKind::advance_fence, true, 0, 0, value, {}, invoked);
+    call.returns();
+    note_call(call, {stress::CallKind::advance_fence, true, 0, {}, value}, {});
     passed_ = std::max(passed_, value);
   }
 
   /// Takes the content of whatever block carries the key, also one that others reference.
   void evict(std::uint32_t name) {
-    const Call call(*this);
     const auto found = pool.find(model_key(name));
     if (found) take_content(found->id);
   }
@@ -187,6 +235,8 @@ class World {
     require(pool.get_new_blocks(all), "not every free block can be reached");
     std::sort(all.begin(), all.end());
     require(std::adjacent_find(all.begin(), all.end()) == all.end(), "a block was handed out twice");
+    order_chains();
+    history.dropped = pool.stats().ring_full;
     const stress::HistoryVerdict verdict = stress::check_history(history, pool.num_blocks() - 1);
     require(verdict.allowed, verdict.reason);
   }
@@ -199,12 +249,21 @@ class World {
 
  private:
   using Blocks = std::vector<BlockId>;
+  using Hashes = std::vector<BlockHash>;
 
   /// One call into the pool; when the last one in progress ends, passed fences hold nothing back any more.
   struct Call {
-    explicit Call(World& of) : world(of) { ++world.calls_in_progress_; }
+    explicit Call(World& of) : world(of) {
+      Scheduler::call_boundary(true);
+      ++world.calls_in_progress_;
+      invoked = returned = ++world.clock_;
+    }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
+    void returns() {
+      Scheduler::call_boundary(false);
+      returned = ++world.clock_;
+    }
     ~Call() {
       if (--world.calls_in_progress_ > 0) return;
       const stress::Moment now = ++world.clock_;
@@ -215,56 +274,87 @@ class World {
       }
     }
     World& world;
+    stress::Moment invoked;
+    stress::Moment returned;
   };
 
   static constexpr std::uint64_t kNoFence = ~std::uint64_t{0};
 
+  static Hashes hashes_of(const Names& names) {
+    Hashes hashes;
+    for (const std::uint32_t name : names) hashes.push_back(model_key(name).hash);
+    return hashes;
+  }
   void take_content(BlockId block) {
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
+    Call call(*this);
     const bool had_content = pool.unpublish(block);
-    const stress::Moment returned = ++clock_;
-    note(stress::Action::unpublish, block, had_content ? 1 : 0, invoked, returned);
-    if (records_calls) note_call(stress::CallKind::unpublish, had_content, 0, 0, 0, {block}, invoked);
+    call.returns();
+    note(call, stress::Action::unpublish, block, had_content ? 1 : 0);
+    note_call(call, {stress::CallKind::unpublish, had_content, 0, {}, 0}, {block});
   }
   static std::uint32_t thread() { return static_cast<std::uint32_t>(Scheduler::current_thread()); }
-  void note(stress::Action action, BlockId block, std::uint32_t key, stress::Moment invoked, stress::Moment returned) {
-    history.actions.push_back({action, block.value(), key, thread(), invoked, returned});
+  void note(const Call& call, stress::Action action, BlockId block, std::uint32_t key) {
+    history.actions.push_back({action, block.value(), key, thread(), call.invoked, call.returned});
   }
-  /// The call has just returned.
-  void note_call(stress::CallKind kind, bool done, std::uint32_t count, std::uint32_t key, std::uint64_t fence,
-                 const std::vector<BlockId>& blocks, stress::Moment invoked) {
-    stress::WholeCall call{kind, done, count, key, fence, {}, invoked, clock_};
-    for (const BlockId block : blocks) call.blocks.push_back(block.value());
-    history.calls.push_back(std::move(call));
+  void note_pin(const Call& call, BlockId block, std::uint32_t name, Holding& holding) {
+    // A holder may rewrite a shared block while this call returns; then only the history can tell.
+    require(rewrites || content_[block.value()] == name,
+            [&] { return "block " + std::to_string(block.value()) + " was pinned for content it has lost"; });
+    ++holders_[block.value()];
+    note(call, stress::Action::pin, block, name);
+    holding.push_back({block, name});
+  }
+  void note_call(const Call& call, stress::WholeCall whole, const Blocks& blocks) {
+    if (!records_calls) return;
+    whole.invoked = call.invoked;
+    whole.returned = call.returned;
+    for (const BlockId block : blocks) whole.blocks.push_back(block.value());
+    history.calls.push_back(std::move(whole));
+  }
+  void withhold(std::uint32_t count, stress::Moment from, stress::Moment until, std::uint64_t fence) {
+    fences_.push_back(fence);
+    history.withheld.push_back({count, from, until});
+  }
+  /// A chain is published in its order: when somebody has pinned one of its elements, all before it are published.
+  void order_chains() {
+    for (const auto& [first, length] : chains_) {
+      for (std::size_t later = first + length - 1; later > first; --later) {
+        stress::Moment seen = history.actions[later].returned;
+        for (const stress::BlockAction& pin : history.actions) {
+          const stress::BlockAction& publish = history.actions[later];
+          if (pin.action == stress::Action::pin && pin.block == publish.block && pin.key == publish.key &&
+              pin.invoked >= publish.invoked) {
+            seen = std::min(seen, pin.returned);
+          }
+        }
+        history.actions[later - 1].returned = std::min(history.actions[later - 1].returned, seen);
+      }
+    }
   }
   void release_blocks(Holding& holding, const std::uint64_t* fence) {
     if (holding.empty()) return;
-    std::vector<BlockId> blocks;
+    Blocks blocks;
     for (auto held = holding.rbegin(); held != holding.rend(); ++held) {
       require(rewrites || held->key == 0 || content_[held->block.value()] == held->key,
               "content changed while it was pinned");
       --holders_[held->block.value()];
       blocks.push_back(held->block);
     }
-    const Call call(*this);
-    const stress::Moment invoked = ++clock_;
+    Call call(*this);
     if (fence != nullptr) {
-      fences_.push_back(*fence);
-      history.withheld.push_back({static_cast<std::uint32_t>(blocks.size()), invoked, ~stress::Moment{0} - 1});
+      withhold(static_cast<std::uint32_t>(blocks.size()), call.invoked, ~stress::Moment{0} - 1, *fence);
     }
     require(fence != nullptr ? pool.free_blocks(blocks, *fence) : pool.free_blocks(blocks), "a release was refused");
-    const stress::Moment returned = ++clock_;
-    for (const BlockId block : blocks) note(stress::Action::release, block, 0, invoked, returned);
-    if (records_calls) {
-      note_call(stress::CallKind::release, true, 0, 0, fence != nullptr ? *fence : 0, blocks, invoked);
-    }
+    call.returns();
+    for (const BlockId block : blocks) note(call, stress::Action::release, block, 0);
+    note_call(call, {stress::CallKind::release, true, 0, {}, fence != nullptr ? *fence : 0}, blocks);
     holding.clear();
   }
 
   stress::Moment clock_ = 0;
-  std::vector<std::uint64_t> fences_;  // of each entry of history.withheld
-  std::uint64_t passed_ = 0;           // highest fence that was advanced to
+  std::vector<std::uint64_t> fences_;                        // of each entry of history.withheld
+  std::vector<std::pair<std::size_t, std::size_t>> chains_;  // first of history.actions, how many
+  std::uint64_t passed_ = 0;                                 // highest fence that was advanced to
   int calls_in_progress_ = 0;
   std::vector<std::uint32_t> holders_;
   std::vector<std::uint32_t> content_;

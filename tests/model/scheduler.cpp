@@ -47,6 +47,7 @@ struct Scheduler::Fibre {
   boost::context::fiber back;     // of the scheduler while the thread runs
   bool finished = false;
   bool frozen = false;
+  std::uint32_t words_made = 0;
   std::string failure;
 };
 
@@ -54,16 +55,16 @@ Scheduler::Scheduler(std::uint64_t max_steps) : max_steps_(max_steps) {}
 
 Scheduler::~Scheduler() = default;
 
-std::vector<int> Scheduler::runnable() const {
-  std::vector<int> ready;
+const std::vector<int>& Scheduler::runnable() {
+  runnable_.clear();
   for (std::size_t i = 0; i < fibres_.size(); ++i) {
-    if (!fibres_[i]->finished && !fibres_[i]->frozen) ready.push_back(static_cast<int>(i));
+    if (!fibres_[i]->finished && !fibres_[i]->frozen) runnable_.push_back(static_cast<int>(i));
   }
-  return ready;
+  return runnable_;
 }
 
 void Scheduler::check_step() {
-  if (!case_->after_each_step) return;
+  if (!case_->after_each_step || strategy_->is_known()) return;
   inside_fibre_ = false;
   try {
     case_->after_each_step();
@@ -74,7 +75,18 @@ void Scheduler::check_step() {
   inside_fibre_ = true;
 }
 
-void Scheduler::pause() {
+StateWatch::Location Scheduler::new_location() {
+  if (active_ == nullptr || !active_->inside_fibre_) return ++words_before_run_;
+  const std::size_t thread = current_index();
+  return (static_cast<StateWatch::Location>(thread + 1) << 32U) | ++active_->fibres_[thread]->words_made;
+}
+
+void Scheduler::call_boundary(bool begins) {
+  yield_point(kClock, begins ? Intent::begin_call : Intent::end_call);
+  if (StateWatch* const told = watch()) told->boundary(current_index(), kClock, begins);
+}
+
+void Scheduler::pause(StateWatch::Location location, Intent intent) {
   Fibre& self = *fibres_[static_cast<std::size_t>(current_)];
   check_step();
   ++result_.steps;
@@ -85,8 +97,9 @@ void Scheduler::pause() {
   }
   next_ = -1;
   if (result_.ok) {
+    if (!strategy_->decides_before(location, intent)) return;
     self.frozen = strategy_->freeze_now(current_, result_.steps);
-    const std::vector<int> ready = runnable();
+    const std::vector<int>& ready = runnable();
     if (!ready.empty()) next_ = strategy_->next_thread(ready, current_);
     if (next_ == current_) return;
   }
@@ -95,10 +108,13 @@ void Scheduler::pause() {
   inside_fibre_ = true;
 }
 
-RunResult Scheduler::run(const CaseFactory& factory, Strategy& strategy) {
+RunResult Scheduler::run(const CaseFactory& factory, Strategy& strategy, StateWatch* watch) {
+  words_before_run_ = 0;
   Case test = factory();
   case_ = &test;
   strategy_ = &strategy;
+  watch_ = watch;
+  if (watch_ != nullptr) watch_->start_run(test.threads.size());
   strategy.start_run(test.threads.size());
   fibres_.clear();
   result_ = RunResult{};
@@ -111,19 +127,21 @@ RunResult Scheduler::run(const CaseFactory& factory, Strategy& strategy) {
         boost::context::fiber(std::allocator_arg, CachedStack{}, [fibre, &test, i, this](boost::context::fiber&& back) {
           fibre->back = std::move(back);
           inside_fibre_ = true;
+          if (watch_ != nullptr) watch_->started(i);
           try {
             test.threads[i]();
           } catch (const Failure& failure) {
             fibre->failure = failure.what();
           }
           inside_fibre_ = false;
+          if (watch_ != nullptr) watch_->finished(i);
           fibre->finished = true;
           return std::move(fibre->back);
         });
   }
 
   while (result_.ok) {
-    std::vector<int> ready = runnable();
+    const std::vector<int>& ready = runnable();
     if (ready.empty()) {
       bool thawed = false;
       for (const auto& fibre : fibres_) {
@@ -146,7 +164,7 @@ RunResult Scheduler::run(const CaseFactory& factory, Strategy& strategy) {
     if (fibre.finished) next_ = -1;
   }
 
-  if (result_.ok && test.at_end) {
+  if (result_.ok && test.at_end && !strategy.is_known()) {
     try {
       test.at_end();
     } catch (const Failure& failure) {

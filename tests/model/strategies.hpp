@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "tests/model/reached_states.hpp"
 #include "tests/model/scheduler.hpp"
 
 namespace kvpool::model {
@@ -101,6 +103,97 @@ class Exhaustive : public Strategy {
   int preemptions_ = 0;
   std::size_t position_ = 0;
   std::vector<Choice> choices_;
+};
+
+/// The outcomes of all schedules with at most `bound` preemptions, with far fewer runs:
+///  - a thread is preempted only before an access to a shared word, since its other accesses commute with everything
+///    that others do: they may as well come before the preemption;
+///  - a preempted thread goes on only after it was disturbed, since otherwise its next access, too, might have come
+///    before the preemption;
+///  - a run is over where it reaches a state that was reached before with no more preemptions.
+/// The first two leave out schedules to which another one is equivalent: every access sees the same, and no more
+/// preemptions are needed. Taking an access to an earlier turn of its thread can be repeated only finitely often, so
+/// one of the equivalent schedules is left.
+///
+/// Which words are shared is learnt on the way; when one turns out to be, the search begins anew (restart()), so that
+/// at its end no run has had an access to an unshared word that another thread's access could disturb.
+class ReducedExhaustive : public Strategy {
+ public:
+  explicit ReducedExhaustive(int bound) : bound_(bound) {}
+  void start_run(std::size_t /*num_threads*/) override {
+    position_ = 0;
+    preemptions_ = 0;
+    known_ = false;
+  }
+  bool decides_before(StateWatch::Location location, Intent intent) override {
+    location_ = location;
+    intent_ = intent;
+    return !known_ && watch.shared(location);
+  }
+  [[nodiscard]] bool is_known() const override { return known_; }
+  int next_thread(const std::vector<int>& runnable, int current) override {
+    const bool can_stay = std::find(runnable.begin(), runnable.end(), current) != runnable.end();
+    const bool must_stay = can_stay && preemptions_ == bound_;
+    if (!known_ && position_ == choices_.size()) choose(runnable, can_stay ? current : -1, must_stay);
+    if (known_) return can_stay ? current : runnable.front();
+    if (must_stay) return current;
+    const Choice& choice = choices_[position_++];
+    const int chosen = choice.options[choice.taken];
+    if (can_stay && chosen != current) {
+      ++preemptions_;
+      watch.suspend(static_cast<std::size_t>(current), location_, intent_);
+    }
+    watch.resume(static_cast<std::size_t>(chosen));
+    return chosen;
+  }
+  /// Moves to the next unexplored schedule; false when there is none.
+  bool advance() {
+    while (!choices_.empty() && choices_.back().taken + 1U == choices_.back().count) choices_.pop_back();
+    if (choices_.empty()) return false;
+    ++choices_.back().taken;
+    return true;
+  }
+  void restart() {
+    choices_.clear();
+    reached_.clear();
+  }
+
+  StateWatch watch;
+
+ private:
+  static constexpr std::size_t kMaxThreads = 8;
+  struct Choice {
+    std::array<std::uint8_t, kMaxThreads> options{};
+    std::uint8_t count = 0;
+    std::uint8_t taken = 0;
+    void add(int thread) { options[count++] = static_cast<std::uint8_t>(thread); }
+  };
+
+  /// `current` is -1 if whoever ran last has finished.
+  void choose(const std::vector<int>& runnable, int current, bool must_stay) {
+    const std::uint64_t state = watch.state(current);
+    // Where nothing is to be chosen, a sample of the states is enough: a run that has come to a known one meets
+    // another of the sample soon.
+    if (must_stay && state % 8 != 0) return;
+    known_ = !reached_.reach(state, preemptions_);
+    if (known_ || must_stay) return;
+    Choice choice;
+    if (current >= 0) choice.add(current);
+    for (const int thread : runnable) {
+      if (thread != current && watch.disturbed(static_cast<std::size_t>(thread))) choice.add(thread);
+    }
+    known_ = choice.count == 0;
+    if (!known_) choices_.push_back(choice);
+  }
+
+  int bound_;
+  int preemptions_ = 0;
+  bool known_ = false;
+  StateWatch::Location location_ = 0;
+  Intent intent_ = Intent::read;
+  std::size_t position_ = 0;
+  std::vector<Choice> choices_;
+  ReachedStates reached_;
 };
 
 /// Random walk in which some threads, never all, stop at a random step until the others have finished.

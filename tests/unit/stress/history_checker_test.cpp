@@ -76,5 +76,42 @@ TEST(HistoryChecker, AMissWhileABlockCarriedTheKeyIsAViolation) {
   EXPECT_TRUE(check_history(overlapping, 4).allowed);
 }
 
+TEST(HistoryChecker, AFurtherKeyOfABlockThatHasLostItsOwnIsTheOnlyOne) {
+  // Content can be taken once for each key that was the only one: twice here, and not three times.
+  std::vector<BlockAction> calls = {call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7),
+                                    call(Action::unpublish, 5, 6, 1), call(Action::publish_further, 7, 12, 8),
+                                    call(Action::unpublish, 8, 20, 1)};
+  EXPECT_TRUE(check_history({calls, {}, {}}, 4).allowed);
+  calls.push_back(call(Action::unpublish, 21, 22, 1));
+  EXPECT_FALSE(check_history({calls, {}, {}}, 4).allowed);
+  // Beside another key it changes nothing.
+  EXPECT_FALSE(
+      check_history({{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7), call(Action::publish_further, 5, 6, 8),
+                      call(Action::unpublish, 7, 8, 1), call(Action::unpublish, 9, 10, 1)},
+                     {},
+                     {}},
+                    4)
+          .allowed);
+}
+
+TEST(HistoryChecker, DroppedContentExplainsThatNothingIsThere) {
+  History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7), call(Action::release, 5, 6),
+                   call(Action::unpublish, 7, 8, 0)},
+                  {{7, 1, 9, 10, true}},
+                  {}};
+  EXPECT_FALSE(check_history(history, 4).allowed);
+  history.dropped = 1;
+  EXPECT_TRUE(check_history(history, 4).allowed);
+  history.actions.push_back(call(Action::pin, 11, 12, 7));
+  EXPECT_FALSE(check_history(history, 4).allowed);
+}
+
+TEST(HistoryChecker, LackOfCapacityDoesNotExcuseALookUpThatPinsNothing) {
+  History history{{call(Action::claim, 1, 2), call(Action::publish, 3, 4, 7)}, {{7, 1, 5, 6, false}}, {}};
+  EXPECT_TRUE(check_history(history, 1).allowed);
+  history.misses[0].pins_nothing = true;
+  EXPECT_FALSE(check_history(history, 1).allowed);
+}
+
 }  // namespace
 }  // namespace kvpool::stress

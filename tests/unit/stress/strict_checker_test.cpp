@@ -7,25 +7,25 @@ namespace {
 
 WholeCall allocate(std::vector<std::uint32_t> blocks, Moment invoked, Moment returned) {
   const auto count = static_cast<std::uint32_t>(blocks.size());
-  return {CallKind::allocate, true, count, 0, 0, std::move(blocks), invoked, returned};
+  return {CallKind::allocate, true, count, {}, 0, std::move(blocks), invoked, returned};
 }
 WholeCall refused(std::uint32_t count, Moment invoked, Moment returned) {
-  return {CallKind::allocate, false, count, 0, 0, {}, invoked, returned};
+  return {CallKind::allocate, false, count, {}, 0, {}, invoked, returned};
 }
 WholeCall publish(std::uint32_t block, std::uint32_t key, Moment invoked, Moment returned) {
-  return {CallKind::publish, true, 0, key, 0, {block}, invoked, returned};
+  return {CallKind::publish, true, 0, {key}, 0, {block}, invoked, returned};
 }
 WholeCall release(std::vector<std::uint32_t> blocks, Moment invoked, Moment returned, std::uint64_t fence = 0) {
-  return {CallKind::release, true, 0, 0, fence, std::move(blocks), invoked, returned};
+  return {CallKind::release, true, 0, {}, fence, std::move(blocks), invoked, returned};
 }
 WholeCall pin(std::uint32_t block, std::uint32_t key, Moment invoked, Moment returned) {
-  return {CallKind::pin, true, 0, key, 0, {block}, invoked, returned};
+  return {CallKind::pin, true, 0, {key}, 0, {block}, invoked, returned};
 }
 WholeCall miss(std::uint32_t key, Moment invoked, Moment returned) {
-  return {CallKind::pin, false, 0, key, 0, {}, invoked, returned};
+  return {CallKind::pin, false, 0, {key}, 0, {}, invoked, returned};
 }
 WholeCall advance(std::uint64_t fence, Moment invoked, Moment returned) {
-  return {CallKind::advance_fence, true, 0, 0, fence, {}, invoked, returned};
+  return {CallKind::advance_fence, true, 0, {}, fence, {}, invoked, returned};
 }
 
 Strictness judge(std::vector<WholeCall> calls, std::uint32_t usable = 2) {
@@ -55,6 +55,18 @@ TEST(StrictChecker, RefusesWhatNoOrderExplains) {
   EXPECT_EQ(judge({pin(1, 7, 1, 2)}), Strictness::not_linearizable);
   EXPECT_EQ(judge({release({1}, 1, 2)}), Strictness::not_linearizable);
   EXPECT_EQ(judge({allocate({1}, 1, 2), publish(1, 7, 3, 4), miss(7, 5, 6)}), Strictness::not_linearizable);
+}
+
+TEST(StrictChecker, ABatchIsItsPartsInOrder) {
+  const WholeCall chain{CallKind::publish, true, 0, {7, 8}, 0, {1, 2}, 3, 4};
+  const auto prefix = [](bool done, std::vector<std::uint32_t> blocks, Moment invoked) {
+    return WholeCall{CallKind::pin_prefix, done, 0, {7, 8}, 0, std::move(blocks), invoked, invoked + 1};
+  };
+  EXPECT_EQ(judge({allocate({1, 2}, 1, 2), chain, prefix(true, {1, 2}, 5)}), Strictness::linearizable);
+  EXPECT_EQ(judge({allocate({1, 2}, 1, 2), chain, prefix(true, {2, 1}, 5)}), Strictness::not_linearizable);
+  EXPECT_EQ(judge({allocate({1, 2}, 1, 2), publish(1, 7, 3, 4), prefix(false, {1}, 5)}), Strictness::linearizable);
+  EXPECT_EQ(judge({allocate({1, 2}, 1, 2), chain, prefix(false, {1}, 5)}), Strictness::not_linearizable);
+  EXPECT_EQ(judge({allocate({1, 2}, 1, 2), publish(2, 8, 3, 4), chain}), Strictness::not_linearizable);
 }
 
 TEST(StrictChecker, ACallOnManyBlocksIsOneMoment) {
