@@ -1,6 +1,8 @@
 #include "kvpool/block/block_hash.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 namespace kvpool {
 namespace {
@@ -23,6 +25,10 @@ int hex_value(char digit) noexcept {
 
 std::uint64_t BlockHash::event_id() const noexcept {
   std::uint64_t id = 0;
+  if (size >= sizeof id && std::endian::native == std::endian::little) {  // one load: event streams are made of these
+    std::memcpy(&id, bytes.data() + size - sizeof id, sizeof id);
+    return __builtin_bswap64(id);
+  }
   const std::size_t first = size >= 8 ? size - std::size_t{8} : 0;
   for (std::size_t i = first; i < size; ++i) id = (id << 8) | bytes[i];
   return id;

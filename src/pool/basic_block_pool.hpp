@@ -44,9 +44,6 @@ class BasicBlockPool {
   /// there is missing for content elsewhere, and emptying it costs locality.
   static constexpr std::uint32_t kIdleStack = 64;
 
-  /// Removed keys that an allocation makes room for at once.
-  static constexpr std::size_t kEventPortion = 128;
-
   explicit BasicBlockPool(const BlockPoolOptions& options);
   ~BasicBlockPool();
   BasicBlockPool(const BasicBlockPool&) = delete;
@@ -96,6 +93,8 @@ class BasicBlockPool {
 
   // events
   void append_event(KVEvent event);
+  void append_event(EventDraft&& draft) noexcept;
+  [[nodiscard]] EventDraft draft_event() { return events_.draft(lane()); }
   [[nodiscard]] std::vector<KVEvent> take_events() { return events_.take(); }
   [[nodiscard]] EventBatch take_event_batch() noexcept { return events_.take_batch(); }
 
@@ -126,9 +125,10 @@ class BasicBlockPool {
     bool found = false;
   };
 
-  [[nodiscard]] Shard& here() noexcept {
-    return layout_.shards == 1 ? *shards_[0] : *shards_[Placement::hint() % layout_.shards];
+  [[nodiscard]] std::uint32_t lane() const noexcept {
+    return layout_.shards == 1 ? 0 : Placement::hint() % layout_.shards;
   }
+  [[nodiscard]] Shard& here() noexcept { return *shards_[lane()]; }
   [[nodiscard]] bool known(BlockId block, const char* function) const;
   void report(ContractBreach breach, const char* function, BlockId block) const;
   [[nodiscard]] BlockHandle handle_of(std::uint32_t block, BlockState state) const noexcept {
@@ -223,8 +223,10 @@ class BasicBlockPool {
     return secondaries_.load(std::memory_order_acquire);  // [L1]
   }
   Secondaries& install_secondaries();
-  [[nodiscard]] RemovedKeys* collector(RemovedKeys& removed) const noexcept {
-    return options_.enable_events ? &removed : nullptr;
+  [[nodiscard]] RemovedKeys* collector(RemovedKeys& removed) noexcept {
+    if (!options_.enable_events) return nullptr;
+    if (removed.unattached()) removed.attach(events_.nodes(), lane());
+    return &removed;
   }
 
   BlockPoolOptions options_;

@@ -1,29 +1,42 @@
 // What one call announced, in a list that goes from new to old in the log and from old to new in a batch.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <optional>
-#include <utility>
 #include <vector>
 
-#include "block/key_words.hpp"
+#include "kvpool/block/block_hash.hpp"
 #include "kvpool/pool/kv_event.hpp"
 
 namespace kvpool {
 
-/// Keys that one call took away, collected by its thread and announced together.
-using RemovedKeys = std::vector<KeyWords>;
-
-/// Either one event or removed keys. The event, which is large, has memory only where there is one.
+/// A store, or keys that one call took away, or in place of keys another event. Containers keep their memory from one
+/// use to the next.
 struct EventNode {
-  explicit EventNode(KVEvent&& announced) : event(std::make_unique<KVEvent>(std::move(announced))) {}
-  explicit EventNode(RemovedKeys&& keys) noexcept : removed(std::move(keys)) {}
+  enum class Kind : std::uint8_t { stored, removed };
 
-  [[nodiscard]] std::size_t count() const noexcept { return event ? 1 : removed.size(); }
+  [[nodiscard]] std::size_t count() const noexcept {
+    return kind == Kind::stored || other != nullptr ? 1 : removed.size();
+  }
 
   EventNode* next = nullptr;
-  std::unique_ptr<KVEvent> event;
-  RemovedKeys removed;
+  std::uint32_t number = 0;
+  std::uint16_t lane = 0;  ///< whose thread has it or had it last
+  Kind kind = Kind::stored;
+  std::vector<BlockKey> removed;
+  std::unique_ptr<BlockStoredEvent> stored;
+  std::unique_ptr<KVEvent> other;  ///< seldom: not worth recycling
+};
+
+/// Where nodes come from and where they go.
+class EventNodeSource {
+ public:
+  virtual ~EventNodeSource() = default;
+  /// An empty node for a thread that works on `lane`.
+  [[nodiscard]] virtual EventNode& take(EventNode::Kind kind, std::uint32_t lane) = 0;
+  /// Takes back a list of nodes.
+  virtual void give_back(EventNode* nodes) noexcept = 0;
 };
 
 }  // namespace kvpool

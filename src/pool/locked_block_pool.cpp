@@ -28,7 +28,8 @@ LockedBlockPool::LockedBlockPool(const BlockPoolOptions& options)
       num_shards_(PoolLayout::of(options).shards),
       number_(next_pool_number()),
       blocks_(options.num_blocks),
-      capacity_(options.num_blocks - 1) {
+      capacity_(options.num_blocks - 1),
+      events_(num_shards_) {
   for (std::uint32_t i = 0; i < num_shards_; ++i) shards_.push_back(std::make_unique<Shard>(options.enable_stats));
   for (std::uint32_t id = 1; id < options.num_blocks; ++id) enqueue_back(shard(id), blocks_[id]);
 }

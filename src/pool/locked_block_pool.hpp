@@ -99,6 +99,8 @@ class LockedBlockPool {
   [[nodiscard]] BlockHandle handle(BlockId block) const;
 
   void append_event(KVEvent event);
+  void append_event(EventDraft&& draft) noexcept;
+  [[nodiscard]] EventDraft draft_event() { return events_.draft(here()); }
   [[nodiscard]] std::vector<KVEvent> take_events() { return events_.take(); }
   [[nodiscard]] EventBatch take_event_batch() noexcept { return events_.take_batch(); }
 
@@ -162,8 +164,10 @@ class LockedBlockPool {
   void drain_all(bool out_of_order, std::size_t limit);
   [[nodiscard]] bool reserve(std::uint32_t count, std::uint32_t keep_free);
   void collect(std::span<BlockId> out);
-  [[nodiscard]] RemovedKeys* collector(RemovedKeys& removed) const noexcept {
-    return options_.enable_events ? &removed : nullptr;
+  [[nodiscard]] RemovedKeys* collector(RemovedKeys& removed) noexcept {
+    if (!options_.enable_events) return nullptr;
+    if (removed.unattached()) removed.attach(events_.nodes(), here());
+    return &removed;
   }
 
   BlockPoolOptions options_;

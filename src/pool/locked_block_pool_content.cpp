@@ -21,7 +21,7 @@ bool LockedBlockPool::remove_keys(Block& block, RemovedKeys* removed) {
       }
     }
     if (removed == nullptr || (options_.removal_events == RemovalEvents::last_copy && !last)) continue;
-    removed->emplace_back(key);
+    removed->push_back(KeyWords(key));
   }
   block.keys.clear();
   block.covered = 0;
@@ -181,7 +181,11 @@ BlockHandle LockedBlockPool::handle(BlockId id) const {
 }
 
 void LockedBlockPool::append_event(KVEvent event) {
-  if (options_.enable_events) events_.append(std::move(event));
+  if (options_.enable_events) events_.append(std::move(event), here());
+}
+
+void LockedBlockPool::append_event(EventDraft&& draft) noexcept {
+  if (options_.enable_events) events_.append(std::move(draft));
 }
 
 // --- inspection ----------------------------------------------------------------------------------------

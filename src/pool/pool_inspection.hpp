@@ -101,7 +101,12 @@ BlockHandle BasicBlockPool<Atom, Placement>::handle(BlockId block) const noexcep
 
 template <template <class> class Atom, class Placement>
 void BasicBlockPool<Atom, Placement>::append_event(KVEvent event) {
-  if (options_.enable_events) events_.append(std::move(event));
+  if (options_.enable_events) events_.append(std::move(event), lane());
+}
+
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::append_event(EventDraft&& draft) noexcept {
+  if (options_.enable_events) events_.append(std::move(draft));
 }
 
 template <template <class> class Atom, class Placement>
@@ -112,7 +117,7 @@ bool BasicBlockPool<Atom, Placement>::reset_prefix_cache(std::uint32_t num_perma
   for (std::uint32_t block = 1; block < num_blocks(); ++block) ended += take_content(block, nullptr) ? 1U : 0U;
   here().counters.template add<&PoolFlows::ended_contents>(ended);
   index_.clear();
-  if (options_.enable_events) events_.append(AllBlocksClearedEvent{});
+  if (options_.enable_events) events_.append(AllBlocksClearedEvent{}, lane());
   return true;
 }
 

@@ -13,7 +13,8 @@ BasicBlockPool<Atom, Placement>::BasicBlockPool(const BlockPoolOptions& options)
       number_(next_pool_number()),
       protocol_(options.num_blocks, options.huge_pages),
       index_(layout_.index_buckets, options.huge_pages),
-      capacity_(options.num_blocks - 1) {
+      capacity_(options.num_blocks - 1),
+      events_(layout_.shards) {
   std::uint64_t first = 1;
   for (std::uint32_t number = 0; number < layout_.shards; ++number) {
     shards_.push_back(std::make_unique<Shard>(number, layout_, codec_, options_));
@@ -125,7 +126,6 @@ void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
   std::uint64_t rescans = 0;
   RemovedKeys removed;
   const auto on_claimed = [&](std::uint32_t block) {
-    if (evicted == 0 && options_.enable_events) removed.reserve(std::min<std::size_t>(out.size(), kEventPortion));
     const auto& line = protocol_.line(block);
     erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
     ++evicted;

@@ -1,15 +1,13 @@
 // Further keys of a block beside the one in its line: rare, so kept apart and created on first use.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <bit>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "block/key_words.hpp"
 #include "foundation/aligned_array.hpp"
+#include "pool/numbered_records.hpp"
 
 namespace kvpool {
 
@@ -21,7 +19,7 @@ namespace kvpool {
 template <template <class> class Atom>
 class SecondaryKeys {
  public:
-  static constexpr std::uint32_t kNone = 0xffffffffU;
+  static constexpr std::uint32_t kNone = FreeRecords<Atom>::kNone;
 
   struct Record {
     Atom<std::uint64_t> digest[4]{};
@@ -47,24 +45,11 @@ class SecondaryKeys {
   }
   SecondaryKeys(const SecondaryKeys&) = delete;
   SecondaryKeys& operator=(const SecondaryKeys&) = delete;
-  ~SecondaryKeys() {
-    for (auto& chunk : chunks_) delete chunk.load(std::memory_order_acquire);  // [K7]
-  }
 
   /// A record for the caller alone; empty when the number space is used up. Lock-free.
   [[nodiscard]] std::optional<std::uint32_t> acquire() {
-    std::uint64_t top = free_.load(std::memory_order_acquire);  // [K6]
-    while (index_of(top) != kNone) {
-      const std::uint32_t next = record(index_of(top)).next.load(std::memory_order_relaxed);
-      if (free_.compare_exchange_weak(top, raised(top, next), std::memory_order_acq_rel,
-                                      std::memory_order_acquire)) {  // [K6]
-        return index_of(top);
-      }
-    }
-    const std::uint32_t number = used_.fetch_add(1, std::memory_order_relaxed);  // [H]
-    if (number >= kMaxRecords) return std::nullopt;
-    install_chunk(chunk_of(number));
-    return number;
+    const std::optional<std::uint32_t> former = free_.pop(records_);
+    return former ? former : records_.add();
   }
 
   /// Fills a record of the caller and makes it readable.
@@ -105,11 +90,7 @@ class SecondaryKeys {
     Record& r = record(number);
     const std::uint32_t stamp = r.stamp.load(std::memory_order_relaxed);  // [H]
     r.stamp.store((stamp + 1) | 1U, std::memory_order_release);           // [K5] odd, also if it was never filled
-    std::uint64_t top = free_.load(std::memory_order_relaxed);            // [H]
-    do {
-      r.next.store(index_of(top), std::memory_order_relaxed);
-    } while (!free_.compare_exchange_weak(top, raised(top, number), std::memory_order_acq_rel,
-                                          std::memory_order_relaxed));  // [K6]
+    free_.push(records_, number, number);
   }
 
   /// Hangs a record into its block's list. Lock-free.
@@ -135,46 +116,13 @@ class SecondaryKeys {
   }
 
  private:
-  static constexpr std::uint32_t kFirstChunk = 64;
-  static constexpr std::size_t kChunks = 24;
-  static constexpr std::uint32_t kMaxRecords = kFirstChunk * ((1U << kChunks) - 1U);
-  using Chunk = AlignedArray<Record>;
+  [[nodiscard]] Record& record(std::uint32_t number) noexcept { return records_[number]; }
+  [[nodiscard]] const Record& record(std::uint32_t number) const noexcept { return records_[number]; }
 
-  /// Chunk c holds kFirstChunk << c records, so numbers map to chunks by their highest bit.
-  static constexpr std::size_t chunk_of(std::uint32_t number) noexcept {
-    return static_cast<std::size_t>(std::bit_width((number / kFirstChunk) + 1U)) - 1U;
-  }
-  static constexpr std::uint32_t first_of(std::size_t chunk) noexcept { return kFirstChunk * ((1U << chunk) - 1U); }
-
-  void install_chunk(std::size_t chunk) {
-    if (chunks_[chunk].load(std::memory_order_acquire) != nullptr) return;  // [K7]
-    auto fresh = std::make_unique<Chunk>(std::size_t{kFirstChunk} << chunk);
-    Chunk* expected = nullptr;
-    if (chunks_[chunk].compare_exchange_strong(expected, fresh.get(), std::memory_order_acq_rel,
-                                               std::memory_order_acquire)) {  // [K7]
-      static_cast<void>(fresh.release());
-    }
-  }
-  [[nodiscard]] Record& record(std::uint32_t number) noexcept {
-    const std::size_t chunk = chunk_of(number);
-    return (*chunks_[chunk].load(std::memory_order_acquire))[number - first_of(chunk)];  // [K7]
-  }
-  [[nodiscard]] const Record& record(std::uint32_t number) const noexcept {
-    const std::size_t chunk = chunk_of(number);
-    return (*chunks_[chunk].load(std::memory_order_acquire))[number - first_of(chunk)];  // [K7]
-  }
-
-  static constexpr std::uint32_t index_of(std::uint64_t top) noexcept { return static_cast<std::uint32_t>(top); }
-  static constexpr std::uint64_t raised(std::uint64_t top, std::uint32_t number) noexcept {
-    return (((top >> 32U) + 1U) << 32U) | number;
-  }
-
-  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free &&
-                std::atomic<Chunk*>::is_always_lock_free);
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
   AlignedArray<Atom<std::uint32_t>> heads_;
-  std::array<Atom<Chunk*>, kChunks> chunks_{};
-  Atom<std::uint32_t> used_{0};
-  Atom<std::uint64_t> free_{kNone};  ///< tag:32 | record:32
+  NumberedRecords<Atom, Record> records_;
+  FreeRecords<Atom> free_;
 };
 
 }  // namespace kvpool

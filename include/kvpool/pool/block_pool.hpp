@@ -17,6 +17,7 @@
 #include "kvpool/foundation/error.hpp"
 #include "kvpool/pool/block_pool_options.hpp"
 #include "kvpool/pool/event_batch.hpp"
+#include "kvpool/pool/event_draft.hpp"
 #include "kvpool/pool/kv_event.hpp"
 #include "kvpool/pool/pool_stats.hpp"
 
@@ -206,6 +207,11 @@ class BlockPool {
 
   /// Appends to the pool's one event order; no effect with events off. Lock-free.
   void append_event(KVEvent event);
+  void append_event(EventDraft&& draft) noexcept;
+
+  /// A store to be filled in and appended, in memory that was used for one before: what costs least where events are
+  /// many. O(1); lock-free, but for a draft that has to be made.
+  [[nodiscard]] EventDraft draft_event();
 
   /// Takes everything announced so far, oldest first. One caller at a time. Lock-free.
   [[nodiscard]] std::vector<KVEvent> take_events();
