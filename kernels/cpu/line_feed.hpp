@@ -117,7 +117,6 @@ class LineFeed {
   }
 
   /// Asks for the next N lines, as far as there are any.
-
   template <int N>
   KVPOOL_INLINE void take() {
     if (left_ >= N) {
@@ -130,10 +129,27 @@ class LineFeed {
     }
   }
 
+  /// The next N lines, which the caller asks for himself, one here and one there; `nothing` when there are none left
+  /// that lie together.
+  template <int N>
+  KVPOOL_INLINE const std::byte* reserve(const std::byte* nothing) {
+    if (left_ < N && !refill(N)) return nothing;
+    const std::byte* lines = at_;
+    at_ += N * 64;
+    left_ -= N;
+    return lines;
+  }
+
  private:
   static constexpr int kTouched = 8;  ///< stretches at a time
   static constexpr int kTouchAhead = kTouched + 4;
 
+  /// Opens the next stretch; a rest too short for `count` lines is asked for at once.
+  __attribute__((noinline)) bool refill(int count) {
+    if (left_ <= 0 && open() && left_ >= count) return true;
+    take_slowly(count);
+    return false;
+  }
   __attribute__((noinline)) void take_slowly(int count) {
     for (int i = 0; i < count; ++i) {
       if (left_ <= 0 && !open()) return;

@@ -5,11 +5,11 @@
 // AVX-512. For the same reason V and L live in anonymous namespaces.
 //
 // Per tile of 128 keys: dot products in blocks of 4 rows x some keys, softmax step, then sum of p * v. What comes later
-// is fetched meanwhile, some lines between the multiply-adds: the V rows of the tile during the dot products, the K
-// rows of the next tile during the sums. A burst would fill the miss buffers and stall. Lines are asked for in the
-// order of memory, into the second-level cache, and once more some keys before they are used, into the first: the loads
-// of the arithmetic would else queue for miss buffers behind the fetches. Heads that lie side by side in every token
-// share a tile and a fetch.
+// is fetched meanwhile, one line here and one there between the multiply-adds: the V rows of the tile during the dot
+// products, the K rows of the next tile during the sums. A burst, be it of four lines, would fill the miss buffers and
+// stall. Lines are asked for in the order of memory, into the second-level cache; K rows, and V rows of several heads
+// side by side, once more some keys before they are used, into the first: the loads of the arithmetic would else queue
+// for miss buffers behind the fetches. Heads that lie side by side in every token share a tile and a fetch.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@ struct RowKernel {
   static constexpr int kVecs = L::kVecs;
   static constexpr std::int64_t kStep = V::kLanes * kVecs;
   static constexpr int kKeys = V::kKeyBlock;
+  static constexpr int kRows = static_cast<int>(kRowBlock);
   static constexpr std::int64_t kLine = 64;
   static constexpr std::int64_t kDotKeys = 16;   ///< keys of one head before the next one's turn
   static constexpr int kWide = V::kWideVectors;  ///< vectors of an accumulator chunk
@@ -36,13 +37,26 @@ struct RowKernel {
   using Tiles = RowTiles<V>;
   using Softmax = RowSoftmax<V>;
 
-  /// What `Bytes` of arithmetic allow to fetch: that many bytes, or a line in every so many steps.
+  /// What `Bytes` of arithmetic allow to fetch: that many bytes, which spread_line() then asks for, or a line in every
+  /// so many steps.
   template <std::int64_t Bytes>
-  static KVPOOL_INLINE void take_for(LineFeed& feed, std::int64_t step) {
+  static KVPOOL_INLINE const std::byte* reserve_for(LineFeed& feed, std::int64_t step, const std::byte* nothing) {
     if constexpr (Bytes >= kLine) {
-      feed.take<static_cast<int>(Bytes / kLine)>();
+      return feed.reserve<static_cast<int>(Bytes / kLine)>(nothing);
     } else if (step % (kLine / Bytes) == 0) {
       feed.take<1>();
+    }
+    return nothing;
+  }
+  /// Asks for those of the reserved lines that fall to one of `Slots` places in the arithmetic.
+  template <std::int64_t Bytes, int Slots>
+  static KVPOOL_INLINE void spread_line(const std::byte* lines, int slot) {
+    constexpr int kLines = static_cast<int>(Bytes / kLine);
+    if constexpr (kLines > 0) {
+      KVPOOL_UNROLL
+      for (int n = 0; n < kLines; ++n) {
+        if ((n + 1) * Slots / kLines - 1 == slot) fetch_line(lines + n * kLine);
+      }
     }
   }
 
@@ -51,9 +65,29 @@ struct RowKernel {
 
   // --- dot products -----------------------------------------------------------------------------------
 
-  template <bool Tail>
+  static constexpr std::int64_t kDotBytes = kKeys * kStep * L::kBytes;  ///< of K in one step
+
+  /// What one step of a dot product asks for: reserved lines, and the same step of later rows.
+  struct DotFetch {
+    const std::byte* lines;
+    const std::byte* near[kKeyExtent];
+  };
+
+  /// The fetches that fall to one place in a step: a line, and every row's share of the near ones.
+  static KVPOOL_INLINE void fetch_beside(const DotFetch& f, std::int64_t at, int slot) {
+    constexpr int kSlots = kVecs * kRows;
+    spread_line<kDotBytes, kSlots>(f.lines, slot);
+    if (kStep * L::kBytes < kLine && at * L::kBytes % kLine != 0) return;
+    KVPOOL_UNROLL
+    for (int i = 0; i < kKeys; ++i) {
+      if (i * kSlots / kKeys == slot) fetch_near(f.near[i] + at * L::kBytes);
+    }
+  }
+
+  template <bool Tail, bool Fetch>
   static KVPOOL_INLINE void dot_step(const std::byte* const (&k)[kKeyExtent], const float* q, std::int64_t stride,
-                                     std::int64_t at, std::int64_t left, F (&acc)[kRowBlock][kKeyExtent]) {
+                                     std::int64_t at, std::int64_t left, const DotFetch& fetch,
+                                     F (&acc)[kRowBlock][kKeyExtent]) {
     F key[kKeyExtent][kVecExtent];
     KVPOOL_UNROLL
     for (int i = 0; i < kKeys; ++i) {
@@ -70,6 +104,7 @@ struct RowKernel {
       KVPOOL_UNROLL
       for (int r = 0; r < kRowBlock; ++r) {
         const F query = V::load(q + r * stride + at + j * V::kLanes);
+        if constexpr (Fetch) fetch_beside(fetch, at, j * kRows + r);
         KVPOOL_UNROLL
         for (int i = 0; i < kKeys; ++i) acc[r][i] = V::fma(key[i][j], query, acc[r][i]);
       }
@@ -87,25 +122,23 @@ struct RowKernel {
       for (int j = 0; j < kKeys; ++j) acc[r][j] = V::zero();
     }
     const std::byte* k[kKeyExtent];
-    const std::byte* near[kKeyExtent];
+    DotFetch fetch;
     KVPOOL_UNROLL
     for (int j = 0; j < kKeys; ++j) {
       k[j] = keys.rows[i + j] + keys.shift;
-      near[j] = keys.rows[i + kNear + j] + keys.shift;
+      fetch.near[j] = keys.rows[i + kNear + j] + keys.shift;
     }
     LineFeed* const feed = keys.feed;
     std::int64_t at = 0;
-    for (; at + kStep <= t.dim; at += kStep) {
-      if (feed != nullptr) {
-        take_for<kKeys * kStep * L::kBytes>(*feed, at / kStep);
-        if (kStep * L::kBytes >= kLine || at * L::kBytes % kLine == 0) {
-          KVPOOL_UNROLL
-          for (int j = 0; j < kKeys; ++j) fetch_near(near[j] + at * L::kBytes);
-        }
+    if (feed != nullptr) {
+      for (; at + kStep <= t.dim; at += kStep) {
+        fetch.lines = reserve_for<kDotBytes>(*feed, at / kStep, k[0]);
+        dot_step<false, true>(k, q, t.q_stride, at, 0, fetch, acc);
       }
-      dot_step<false>(k, q, t.q_stride, at, 0, acc);
+    } else {
+      for (; at + kStep <= t.dim; at += kStep) dot_step<false, false>(k, q, t.q_stride, at, 0, fetch, acc);
     }
-    if (at < t.dim) dot_step<true>(k, q, t.q_stride, at, t.dim - at, acc);
+    if (at < t.dim) dot_step<true, false>(k, q, t.q_stride, at, t.dim - at, fetch, acc);
     V::store_sums(acc, scores, kKeyTile);
   }
 
@@ -195,6 +228,7 @@ struct RowKernel {
                                       std::int64_t at, const float* factor) {
     constexpr int kCount = Steps * kVecs;
     constexpr std::size_t kExtent = kCount;
+    constexpr std::int64_t kBytes = Steps * kStep * L::kBytes;
     const float* p = t.scores + row * kKeyTile;
     float* out = t.acc + row * t.acc_stride + at;
     F acc[kRowBlock][kExtent];
@@ -207,15 +241,21 @@ struct RowKernel {
     for (std::int64_t i = range.all_lo; i < range.all_hi; ++i) {
       F value[kExtent];
       load_value<Steps, Tail>(v.rows[i] + v.shift, at, t.dim_v - at, value);
+      const std::byte* lines = v.rows[i] + v.shift;
       if (v.feed != nullptr) {
-        if (i % kTakesInSoftmax != 0) take_for<Steps * kStep * L::kBytes>(*v.feed, at / (Steps * kStep));
-        KVPOOL_UNROLL
-        for (std::int64_t b = 0; b < Steps * kStep * L::kBytes; b += kLine)
-          fetch_near(v.rows[i + kNear] + v.shift + at * L::kBytes + b);
+        if (i % kTakesInSoftmax != 0) lines = reserve_for<kBytes>(*v.feed, at / (Steps * kStep), lines);
       }
+      const std::byte* near = v.near ? v.rows[i + kNear] + v.shift + at * L::kBytes : nullptr;
       KVPOOL_UNROLL
       for (int r = 0; r < kRowBlock; ++r) {
         const F weight = V::set1(p[r * kKeyTile + i]);
+        spread_line<kBytes, kRowBlock>(lines, r);
+        if (near != nullptr) {
+          KVPOOL_UNROLL
+          for (std::int64_t n = 0; n * kLine < kBytes; ++n) {
+            if (n * kLine * kRowBlock / kBytes == r) fetch_near(near + n * kLine);
+          }
+        }
         KVPOOL_UNROLL
         for (int j = 0; j < kCount; ++j) acc[r][j] = V::fma(weight, value[j], acc[r][j]);
       }
@@ -251,6 +291,7 @@ struct RowKernel {
         pv_chunk<kSteps, false>(t, walk, range, r, at, factor + r);
       for (; at + kStep <= t.dim_v; at += kStep) pv_chunk<1, false>(t, walk, range, r, at, factor + r);
       walk.feed = nullptr;
+      walk.near = false;
       if (at < t.dim_v) pv_chunk<1, true>(t, walk, range, r, at, factor + r);
     }
   }
@@ -290,14 +331,14 @@ struct RowKernel {
     const std::int64_t part = count == 1 ? kKeyTile : kDotKeys;
     for (std::int64_t i = s.lo / part * part; i < s.hi; i += part) {
       const TileSpan keys{s.first, most(s.lo, i), least(s.hi, i + part)};
-      for (std::int64_t h = 0; h < count; ++h) dot_tile(heads[h], {k, h * heads[h].k.head_bytes, &feed}, keys);
+      for (std::int64_t h = 0; h < count; ++h) dot_tile(heads[h], {k, h * heads[h].k.head_bytes, &feed, true}, keys);
     }
     for (std::int64_t h = 0; h < count; ++h) {
       const RowTask& t = heads[h];
       float factor[kMaxTaskRows];
       for (std::int64_t r = 0; r < t.rows; ++r) factor[r] = Softmax::step(t, r, s, r < kRowBlock ? &feed : nullptr);
       for (std::int64_t r = t.rows; r < padded_rows(t); ++r) factor[r] = 0;
-      pv_tile(t, {v, h * t.v.head_bytes, &feed}, s, factor);
+      pv_tile(t, {v, h * t.v.head_bytes, &feed, count > 1 || L::kBytes == 1}, s, factor);
     }
   }
 

@@ -36,6 +36,7 @@ struct RowWalk {
   const std::byte* const* rows;  ///< [kKeyTile], of the first head of the task
   std::int64_t shift;            ///< bytes from there to the rows of this head
   LineFeed* feed;                ///< nullptr: nothing to fetch
+  bool near;                     ///< whether rows are asked for in the first-level cache too
 };
 
 }  // namespace

@@ -70,12 +70,14 @@ inline void dot_block_of(const RowTask& t, const RowWalk& keys, std::int64_t fir
     KVPOOL_UNROLL
     for (int i = 0; i < 4; ++i) acc[r][i] = _mm512_setzero_ps();
   }
-  const auto step = [&](const __m512i(&key)[4][Keys::kCount], std::int64_t at) __attribute__((always_inline)) {
+  const auto step = [&](const __m512i(&key)[4][Keys::kCount], std::int64_t at, const auto& fetch)
+      __attribute__((always_inline)) {
     KVPOOL_UNROLL
     for (int j = 0; j < Keys::kCount; ++j) {
       KVPOOL_UNROLL
       for (int r = 0; r < kRowBlock; ++r) {
         const __m512i query = _mm512_loadu_si512(q + r * t.q_stride + at + j * 32);
+        fetch(j * static_cast<int>(kRowBlock) + r);
         KVPOOL_UNROLL
         for (int i = 0; i < 4; ++i) acc[r][i] = dot_pairs(acc[r][i], key[i][j], query);
       }
@@ -88,17 +90,22 @@ inline void dot_block_of(const RowTask& t, const RowWalk& keys, std::int64_t fir
     row_of[i] = k[i] + keys.shift;
     near[i] = k[i + kNear] + keys.shift;
   }
+  const auto no_fetch = [](int) {};
   std::int64_t at = 0;
   for (; at + kStep <= t.dim; at += kStep) {
-    if (keys.feed != nullptr) {
-      keys.feed->take<4>();
-      KVPOOL_UNROLL
-      for (int i = 0; i < 4; ++i) fetch_near(near[i] + at * Keys::kBytes);
-    }
+    const std::byte* lines = keys.feed != nullptr ? keys.feed->reserve<4>(row_of[0]) : nullptr;
+    const auto fetch = [&](int slot) __attribute__((always_inline)) {  // eight places: four lines, four near ones
+      if (lines == nullptr) return;
+      if (slot % 2 == 0) {
+        fetch_near(near[slot / 2] + at * Keys::kBytes);
+      } else {
+        fetch_line(lines + slot / 2 * 64);
+      }
+    };
     __m512i key[4][Keys::kCount];
     KVPOOL_UNROLL
     for (int i = 0; i < 4; ++i) Keys::load(row_of[i] + at * Keys::kBytes, key[i]);
-    step(key, at);
+    step(key, at, fetch);
   }
   if (at < t.dim) {
     __m512i key[4][Keys::kCount];
@@ -107,7 +114,7 @@ inline void dot_block_of(const RowTask& t, const RowWalk& keys, std::int64_t fir
       __builtin_memcpy(padded, row_of[i] + at * Keys::kBytes, static_cast<std::size_t>((t.dim - at) * Keys::kBytes));
       Keys::load(padded, key[i]);
     }
-    step(key, at);
+    step(key, at, no_fetch);
   }
   Avx512Vec::store_sums(acc, scores, kKeyTile);
 }
