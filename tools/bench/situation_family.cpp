@@ -3,9 +3,12 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <variant>
 
 #include "foundation/array_memory.hpp"
 #include "tools/bench/families.hpp"
@@ -106,8 +109,8 @@ Contender allocate_beside_match(const BenchPlan& plan, bool beside) {
           }};
 }
 
-/// The workload with every store and removal announced, and the announcements taken away by the workers: read as they
-/// were recorded, as who sends them on would, or `built` into events of their own.
+/// The workload with every store and removal announced, and the announcements taken away by the workers by turns: read
+/// as they were recorded, as who sends them on would, or `built` into events of their own.
 template <bool built>
 class AnnouncingAdapter : public KvpoolAdapter {
  public:
@@ -115,38 +118,53 @@ class AnnouncingAdapter : public KvpoolAdapter {
 
   void publish(std::span<const BlockId> ids, std::span<const BlockHash> hashes) {
     constexpr std::int64_t kTokens = 16;
-    BlockStoredEvent event;
-    event.block_hashes.assign(hashes.begin(), hashes.end());
-    event.token_ids.resize(hashes.size() * kTokens);
-    event.block_size = kTokens;
-    event.group_idx = 0;
+    EventDraft event = pool().draft_event();
+    event->block_hashes.assign(hashes.begin(), hashes.end());
+    event->token_ids.resize(hashes.size() * kTokens);
+    event->block_size = kTokens;
+    event->group_idx = 0;
     pool().append_event(std::move(event));
     KvpoolAdapter::publish(ids, hashes);
     constexpr std::uint32_t kCallsBetweenDrains = 64;
-    // take_events() wants one caller at a time, so whoever comes while another one drains goes on.
-    if (calls_.fetch_add(1, std::memory_order_relaxed) % kCallsBetweenDrains == 0 &&
-        !draining_.exchange(true, std::memory_order_acquire)) {
-      taken_.fetch_add(built ? pool().take_events().size() : read_batch(), std::memory_order_relaxed);
-      draining_.store(false, std::memory_order_release);
+    if (calls_.fetch_add(1, std::memory_order_relaxed) % kCallsBetweenDrains == 0) {
+      EventBatch batch = pool().take_event_batch();
+      const std::uint32_t number = batch.number();
+      // What the batches came to lies in their order, for whoever would send it.
+      outbox_[number % outbox_.size()].store(read(std::move(batch)), std::memory_order_relaxed);
     }
   }
 
  private:
-  /// Looks at every announcement; answers something that depends on all of them.
-  std::uint64_t read_batch() {
-    EventBatch batch = pool().take_event_batch();
+  /// Looks at every announcement, at every hash in it; answers something that depends on all of them.
+  static std::uint64_t read(EventBatch batch) {
     std::uint64_t sum = 0;
-    for (EventView view; batch.next(view);) {
-      sum += view.removed != nullptr  ? view.removed->hash.event_id()
-             : view.stored != nullptr ? view.stored->block_hashes.size()
-                                      : 1;
+    const auto add_all = [&sum](const std::vector<BlockHash>& hashes) {
+      for (const BlockHash& hash : hashes) {
+        sum += hash.event_id();
+      }
+    };
+    if constexpr (built) {
+      for (const KVEvent& event : std::move(batch).build()) {
+        if (const auto* const stored = std::get_if<BlockStoredEvent>(&event)) {
+          add_all(stored->block_hashes);
+        } else if (const auto* const removed = std::get_if<BlockRemovedEvent>(&event)) {
+          add_all(removed->block_hashes);
+        }
+      }
+    } else {
+      for (EventView view; batch.next(view);) {
+        if (view.removed != nullptr) {
+          sum += view.removed->hash.event_id();
+        } else if (view.stored != nullptr) {
+          add_all(view.stored->block_hashes);
+        }
+      }
     }
     return sum;
   }
 
   std::atomic<std::uint32_t> calls_{0};
-  std::atomic<bool> draining_{false};
-  std::atomic<std::uint64_t> taken_{0};
+  std::array<std::atomic<std::uint64_t>, 1024> outbox_{};
 };
 
 /// The workload with one feature in its two states, at 8 threads where the list has them.

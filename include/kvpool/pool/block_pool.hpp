@@ -213,11 +213,11 @@ class BlockPool {
   /// many. O(1); lock-free, but for a draft that has to be made.
   [[nodiscard]] EventDraft draft_event();
 
-  /// Takes everything announced so far, oldest first. One caller at a time. Lock-free.
+  /// Takes everything announced so far, oldest first. Of several callers each gets a stretch of its own. Lock-free.
   [[nodiscard]] std::vector<KVEvent> take_events();
 
   /// The same as they were recorded, for consumers that go through them once: no container is made for each removed
-  /// key. One caller at a time, and either function takes what there is. Lock-free.
+  /// key, and the number of the batch says where its stretch belongs. Either function takes what there is. Lock-free.
   [[nodiscard]] EventBatch take_event_batch() noexcept;
 
   // --- inspection: excludes others, call it alone ---------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/model/relacy/content_kernels.hpp"
+#include "tests/model/relacy/event_kernels.hpp"
 #include "tests/model/relacy/hand_over_kernels.hpp"
 #include "tests/model/relacy/order_kernels.hpp"
 
@@ -60,5 +61,6 @@ int main(int argc, char** argv) {
   ok &= check_all<LateDeviceKernel>("late device", iterations);
   ok &= check_all<SecondaryKernel>("second key", iterations / 4);
   ok &= check_all<WalkKernel>("fence walk", iterations);
+  ok &= check_all<EventKernel>("events", iterations / 4);
   return ok ? 0 : 1;
 }

@@ -1,0 +1,56 @@
+// Kernels over the event log: what is announced is read as it was written, and what was read is written again.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/model/relacy/relacy_atomic.hpp"
+
+#include "pool/event_log.hpp"
+
+namespace kvpool::model {
+
+/// One thread announces, the other one takes and reads; the memory goes around. A variable beside each event is written
+/// with it and read with it, so that Relacy sees which accesses are in order.
+struct EventKernel : rl::test_suite<EventKernel, 2> {
+  using Log = EventLog<RelacyAtomic>;
+  static constexpr std::size_t kMost = 8;
+  std::unique_ptr<Log> log;
+  std::vector<const BlockStoredEvent*> events;
+  rl::var<std::int64_t> beside[kMost];
+
+  std::size_t place(const BlockStoredEvent* event) {
+    std::size_t i = 0;
+    while (i < events.size() && events[i] != event) ++i;
+    if (i == events.size()) events.push_back(event);
+    RL_ASSERT(i < kMost);
+    return i;
+  }
+  void before() {
+    log = std::make_unique<Log>();
+    events.clear();
+    for (auto& variable : beside) variable($) = 0;
+    const EventDraft one = log->draft();
+    const EventDraft two = log->draft();
+  }
+  void thread(unsigned number) {
+    if (number == 0) {
+      for (std::int64_t i = 1; i <= 3; ++i) {
+        EventDraft draft = log->draft();
+        draft->block_size = i;
+        beside[place(&*draft)]($) = i;
+        log->append(std::move(draft));
+      }
+    } else {
+      for (int round = 0; round < 2; ++round) {
+        EventBatch batch = log->take_batch();
+        for (EventView view; batch.next(view);) {
+          RL_ASSERT(beside[place(view.stored)]($) == view.stored->block_size);
+        }
+      }
+    }
+  }
+  void after() { log.reset(); }
+};
+
+}  // namespace kvpool::model
