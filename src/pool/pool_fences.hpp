@@ -5,13 +5,19 @@
 
 namespace kvpool {
 
+/// Places for waiting blocks, at least; unless BlockPoolOptions::ring_slots says how many.
+inline constexpr std::uint32_t kFenceSlots = 256;
+
 /// Most pools never see a fence: the queue is made by the first one. Lock-free; who loses the race to install
 /// throws its own away.
 template <template <class> class Atom, class Placement>
 typename BasicBlockPool<Atom, Placement>::Fences& BasicBlockPool<Atom, Placement>::install_fences() {
   Fences* current = fences();
   if (current != nullptr) return *current;
-  auto fresh = std::make_unique<Fences>(num_blocks(), layout_.ring_slots, codec_);
+  // Blocks that are pinned and freed again leave dead entries behind one that waits for long. The ring of a small pool
+  // would be full of them soon, and a block without a slot comes into the order by its number.
+  const std::uint32_t slots = options_.ring_slots != 0 ? layout_.ring_slots : std::max(layout_.ring_slots, kFenceSlots);
+  auto fresh = std::make_unique<Fences>(num_blocks(), slots, codec_);
   if (fences_.compare_exchange_strong(current, fresh.get(), std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {  // [L1]
     return *fresh.release();

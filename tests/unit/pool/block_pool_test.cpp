@@ -265,6 +265,21 @@ TEST_F(BlockPoolTest, SharedBlockWaitsForTheLatestFenceOfItsHolders) {
   EXPECT_EQ(pool.num_free_blocks(), 1U);
 }
 
+TEST_F(BlockPoolTest, BlocksThatComeAndGoWhileAFenceIsOpenLeaveRoomForOthers) {
+  BlockPool pool(options(5));
+  const std::vector<BlockId> blocks = allocate(pool, 4);
+  pool.free_blocks(std::span(blocks).first(1), 5);
+  ASSERT_TRUE(pool.publish(blocks[1], key_of(1), 16));
+  auto none = pool.try_reserve(0);
+  for (int i = 0; i < 40; ++i) {  // each time an entry stays behind the first block's
+    pool.free_blocks(std::span(blocks).subspan(1, 1), 5);
+    ASSERT_TRUE(pool.pin(pool.handle(blocks[1]), key_of(1), *none));
+  }
+  pool.free_blocks(std::span(blocks).last(3), 5);
+  pool.advance_fence(5);
+  EXPECT_EQ(pool.num_free_blocks(), 4U);
+}
+
 TEST_F(BlockPoolTest, ManyPassedFencesMoveInPortionsUnlessNeeded) {
   BlockPool pool(options(301));
   const auto blocks = allocate(pool, 300);
