@@ -21,6 +21,8 @@ def title(row):
 
 
 def verdict(row):
+    if row.get("floor") == 0:
+        return "no bar"
     if "us" in row:
         return "good" if row["us"] <= row["good"] else "floor" if row["us"] <= row["floor"] else "missed"
     if not row.get("judged"):
@@ -38,17 +40,18 @@ def figure(row):
 
 
 def table(rows):
+    shown = lambda row, key: f"{row[key]:g}" if row[key] else "-"
     lines = ["| bar | median (least-most) | floor | good | reached | GB/s | limit GB/s |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         rates = [f"{row[key]:.1f}" if key in row else "" for key in ("gb_per_s", "limit_gb_per_s")]
-        lines.append(f"| {title(row)} | {figure(row)} | {row['floor']:g} | {row['good']:g} | {verdict(row)} | "
+        lines.append(f"| {title(row)} | {figure(row)} | {shown(row, 'floor')} | {shown(row, 'good')} | {verdict(row)} | "
                      f"{rates[0]} | {rates[1]} |")
     return lines
 
 
 def plot(rows):
     """Bars of ratios up to 1.2; a long tick at the floor, a short one at the good mark."""
-    shown = [row for row in rows if "ratio" in row and row["good"] <= 1]
+    shown = [row for row in rows if "ratio" in row and 0 < row["good"] <= 1]
     left, width, step = 330, 420, 22
     x = lambda value: left + width * min(value, 1.2) / 1.2
     height = step * len(shown) + 40

@@ -4,8 +4,9 @@
     tools/compare_with_torch.py --kvpool build/dev/bin/kvpool > torch.json
 
 Installs PyTorch into a virtual environment in a temporary folder, which is deleted at the end; --pip hands further
-arguments to pip (another index, a wheel, a version). Runs kvpool and PyTorch by turns and prints the medians as JSON.
-Not part of any build or test.
+arguments to pip (another index, a wheel, a version). --environment keeps it in a folder of one's own and uses it again:
+`--install-only` fills it, so that a later call measures at once. Runs kvpool and PyTorch by turns and prints the medians
+as JSON. Not part of any build or test.
 """
 import argparse
 import json
@@ -22,6 +23,7 @@ TURNS = 3
 PEER = """
 import json, sys, time, torch
 name, threads = sys.argv[1], int(sys.argv[2])
+torch.manual_seed(1)
 torch.set_num_threads(threads)
 kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
 B, H, G, D, L, layers, turns = 8, 8, 4, 128, 8192, 2, 5
@@ -57,28 +59,43 @@ def kvpool_rates(kvpool, bar):
     return {row["threads"]: row["gb_per_s"] for row in rows if row["name"] == bar}
 
 
+def make_environment(folder, pip):
+    """The folder's Python, with PyTorch in it."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    if subprocess.run([str(python), "-c", "import torch, numpy"], stderr=subprocess.DEVNULL).returncode != 0:
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "torch", "numpy", *pip.split()], check=True,
+                       stdout=sys.stderr)
+    return str(python)
+
+
+def compare(python, kvpool):
+    rows, version = [], None
+    for name, bar in BARS.items():
+        own, peer = {}, {}
+        for _ in range(TURNS):
+            for threads, rate in kvpool_rates(kvpool, bar).items():
+                own.setdefault(threads, []).append(rate)
+                answer = json.loads(output([python, "-c", PEER, name, str(threads)]))
+                version = answer["version"]
+                peer.setdefault(threads, []).append(answer["gb_per_s"])
+        rows += [{"type": name, "threads": threads, "kvpool_gb_per_s": statistics.median(own[threads]),
+                  "torch_gb_per_s": statistics.median(peer[threads])} for threads in sorted(own)]
+    return {"version": version, "turns": TURNS, "rows": rows}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kvpool", required=True, help="the program, from an optimised build")
     parser.add_argument("--pip", default="", help="further arguments for pip install")
+    parser.add_argument("--environment", type=pathlib.Path, help="folder of an environment that is kept")
+    parser.add_argument("--install-only", action="store_true", help="make the environment and measure nothing")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        python = str(pathlib.Path(folder) / "bin" / "python")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "torch", "numpy", *options.pip.split()], check=True,
-                       stdout=sys.stderr)
-        rows, version = [], None
-        for name, bar in BARS.items():
-            own, peer = {}, {}
-            for _ in range(TURNS):
-                for threads, rate in kvpool_rates(options.kvpool, bar).items():
-                    own.setdefault(threads, []).append(rate)
-                    answer = json.loads(output([python, "-c", PEER, name, str(threads)]))
-                    version = answer["version"]
-                    peer.setdefault(threads, []).append(answer["gb_per_s"])
-            rows += [{"type": name, "threads": threads, "kvpool_gb_per_s": statistics.median(own[threads]),
-                      "torch_gb_per_s": statistics.median(peer[threads])} for threads in sorted(own)]
-    print(json.dumps({"version": version, "rows": rows}))
+        python = make_environment(options.environment or pathlib.Path(folder), options.pip)
+        if not options.install_only:
+            print(json.dumps(compare(python, options.kvpool)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "tests/kernels/low_precision.hpp"
 #include "tests/kernels/simt_attention.hpp"
 
 namespace kvpool::kernels::test {
@@ -123,6 +124,16 @@ TEST(SimtMma, DecodesLatentAttentionOverPagesOf16And64) {
       spec.seq_lens = kSlow ? std::vector<std::int32_t>{40} : std::vector<std::int32_t>{1, 130};
       expect_close(spec);
     }
+  }
+}
+
+TEST(SimtMma, TheLargestErrorIsNoMoreThanTwiceThatOfBf16) {
+  for (const float soft_cap : {0.0F, 2.0F}) {
+    CaseSpec spec = group_of_eight();
+    spec.soft_cap = soft_cap;
+    spec.seq_lens = {33, kSlow ? 40 : 150};
+    const AttentionCase c(spec);
+    expect_within_bf16_error(c, run_on_simt(c), run_case(c, kReference), attention_in_bf16(c), soft_cap > 0 ? 3 : 2);
   }
 }
 

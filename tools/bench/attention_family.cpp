@@ -27,23 +27,27 @@ struct DecodeBar {
   const char* name;
   DType dtype;
   CacheLayout layout;
+  std::int64_t group;
   std::int64_t layers;
-  double floor;
+  double floor;  ///< 0: a figure without a bar
   double good;
 };
 
 constexpr DecodeBar kDecodeBars[] = {
-    {"attention_decode_fp32_hnd", DType::float32, CacheLayout::hnd, 2, 0.80, 0.92},
-    {"attention_decode_bf16_hnd", DType::bfloat16, CacheLayout::hnd, 2, 0.75, 0.88},
-    {"attention_decode_bf16_nhd", DType::bfloat16, CacheLayout::nhd, 2, 0.60, 0.80},
-    {"attention_decode_fp16_hnd", DType::float16, CacheLayout::hnd, 2, 0.65, 0.80},
-    {"attention_decode_fp8_hnd", DType::fp8_e4m3, CacheLayout::hnd, 4, 0.40, 0.60},
+    {"attention_decode_fp32_hnd", DType::float32, CacheLayout::hnd, 4, 2, 0.80, 0.92},
+    {"attention_decode_bf16_hnd", DType::bfloat16, CacheLayout::hnd, 4, 2, 0.75, 0.88},
+    {"attention_decode_bf16_nhd", DType::bfloat16, CacheLayout::nhd, 4, 2, 0.60, 0.80},
+    {"attention_decode_fp16_hnd", DType::float16, CacheLayout::hnd, 4, 2, 0.65, 0.80},
+    {"attention_decode_fp8_hnd", DType::fp8_e4m3, CacheLayout::hnd, 4, 4, 0.40, 0.60},
+    {"attention_decode_group_1", DType::bfloat16, CacheLayout::hnd, 1, 2, 0, 0},
+    {"attention_decode_group_8", DType::bfloat16, CacheLayout::hnd, 8, 2, 0, 0},
 };
 
 CacheShape shape_of(const BenchPlan& plan, const DecodeBar& bar) {
   CacheShape shape;
   shape.dtype = bar.dtype;
   shape.layout = bar.layout;
+  shape.group = bar.group;
   shape.layers = plan.smoke ? 1 : bar.layers;
   if (plan.smoke) {
     shape.length = 64;
@@ -68,7 +72,7 @@ void measure_decode(const BenchPlan& plan, const DecodeBar& bar, AttentionCache&
     plan.report->add(
         bar_row({bar.name, "read", threads, bar.floor, bar.good, bytes}, s[at], s[at + 1], times.reliable));
   }
-  if (most < 2) {
+  if (most < 2 || bar.floor == 0) {
     return;
   }
   std::vector<double> read_gain;
@@ -122,7 +126,7 @@ void measure_split(const BenchPlan& plan) {
 
 void bench_attention(const BenchPlan& plan) {
   for (const DecodeBar& bar : kDecodeBars) {
-    const bool rivals = bar.dtype == DType::bfloat16 && bar.layout == CacheLayout::hnd &&
+    const bool rivals = bar.dtype == DType::bfloat16 && bar.layout == CacheLayout::hnd && bar.group == 4 &&
                         (plan.wants("attention_plain_loops") || plan.wants("attention_decode_avx2"));
     if (!plan.wants(bar.name) && !rivals) {
       continue;

@@ -181,7 +181,7 @@ void check_latent(Report& report) {
 }  // namespace
 
 void check_attention(Report& report, bool few) {
-  check_random(report, few ? 16 : 280);
+  check_random(report, few ? 18 : 280);
   check_latent(report);
   if (few) return;
   check_bits(report, 4);
