@@ -134,9 +134,10 @@ TEST(PoolModel, EveryTripleOfOperationsUnderEverySchedule) {
 }
 
 /// Three threads with six scripts each out of the first `choice`, another draw for every schedule.
-CaseFactory random_scripts(std::uint64_t& number, std::uint32_t shards, std::size_t choice, StrictShare* share) {
-  return [&number, shards, choice, share] {
-    auto world = prepared(shards, share != nullptr);
+CaseFactory random_scripts(std::uint64_t& number, const BlockPoolOptions& options, std::size_t choice,
+                           StrictShare* share) {
+  return [&number, options, choice, share] {
+    auto world = prepared(options, share != nullptr);
     std::mt19937_64 random(number++);
     Case test;
     for (int thread = 0; thread < 3; ++thread) {
@@ -163,7 +164,7 @@ TEST(PoolModel, LongScriptsAtRandom) {
   const std::uint64_t portions = long_scale() ? 50 : 1;
   for (const std::uint32_t shards : {1U, 2U}) {
     std::uint64_t number = 0;
-    const auto factory = random_scripts(number, shards, scripts().size(), nullptr);
+    const auto factory = random_scripts(number, tiny_options(shards), scripts().size(), nullptr);
     Total total;
     for (std::uint64_t done = 0; done < portions; ++done) {
       const Exploration found = explore_randomly(factory, portion, 1 + done * portion);
@@ -174,18 +175,27 @@ TEST(PoolModel, LongScriptsAtRandom) {
   }
 }
 
-TEST(PoolModel, MostHistoriesAreEvenStrictlyLinearizable) {
-  // Allocation, pin, publish, release, eviction; fewer blocks than threads want, a switch possible at every access.
+/// Share of the histories of a pool that are strictly linearizable, in percent; all of them must be as promised.
+double strict_percentage(std::uint32_t usable_blocks) {
   StrictShare share;
   for (const std::uint32_t shards : {1U, 2U}) {
     std::uint64_t number = 0;
-    const auto factory = random_scripts(number, shards, kPlainScripts, &share);
-    const Exploration found = explore_randomly(factory, long_scale() ? 500'000 : 3'000, 1);
-    ASSERT_TRUE(found.ok) << "script " << number - 1 << ", " << shards << " shards: " << found.failure;
+    const auto factory = random_scripts(number, tiny_options(shards, usable_blocks), kPlainScripts, &share);
+    const Exploration found = explore_randomly(factory, long_scale() ? 250'000 : 2'000, 1);
+    EXPECT_TRUE(found.ok) << "script " << number - 1 << ", " << shards << " shards: " << found.failure;
   }
-  std::cout << "histories: " << share.histories << ", all as promised; strictly linearizable "
-            << 100.0 * static_cast<double>(share.strict) / static_cast<double>(share.histories) << " %\n";
-  EXPECT_GE(share.strict * 100, share.histories * 85);
+  const double percentage = 100.0 * static_cast<double>(share.strict) / static_cast<double>(share.histories);
+  std::cout << "histories: " << share.histories << " of a pool of " << usable_blocks
+            << " blocks, all as promised; strictly linearizable " << percentage << " %\n";
+  return percentage;
+}
+
+TEST(PoolModel, MostHistoriesAreEvenStrictlyLinearizable) {
+  // Allocation, pin, publish, release, eviction, a switch possible at every access. What is not strictly linearizable
+  // is a refusal while another thread's blocks are on their way back, nearly always: the less room, the more of them.
+  // With four blocks, two threads that take three and two are too many, with five they are not.
+  EXPECT_GE(strict_percentage(4), 90);
+  EXPECT_GE(strict_percentage(5), 97);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What the threads of a model case do with the pool.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -133,18 +134,18 @@ inline const std::vector<NamedScript>& scripts() {
   return all;
 }
 
-inline BlockPoolOptions tiny_options(std::uint32_t shards) {
+inline BlockPoolOptions tiny_options(std::uint32_t shards, std::uint32_t usable_blocks = 4) {
   BlockPoolOptions options;
-  options.num_blocks = 5;
+  options.num_blocks = usable_blocks + 1;
   options.num_shards = shards;
-  options.ring_slots = 8;
+  options.ring_slots = std::bit_ceil(2 * usable_blocks);
   options.index_buckets = 2;
   return options;
 }
 
-/// Keys 1 and 2 are cached and free, two blocks are blank.
-inline std::shared_ptr<World> prepared(std::uint32_t shards, bool records_calls = false) {
-  auto world = std::make_shared<World>(tiny_options(shards));
+/// Keys 1 and 2 are cached and free, all other blocks are blank.
+inline std::shared_ptr<World> prepared(const BlockPoolOptions& options, bool records_calls = false) {
+  auto world = std::make_shared<World>(options);
   world->records_calls = records_calls;
   World::Holding holding;
   require(world->allocate(2, holding), "set-up");
@@ -156,7 +157,7 @@ inline std::shared_ptr<World> prepared(std::uint32_t shards, bool records_calls 
 }
 
 inline Case run_scripts(const std::vector<const NamedScript*>& chosen, std::uint32_t shards) {
-  auto world = prepared(shards);
+  auto world = prepared(tiny_options(shards));
   Case test;
   for (const NamedScript* script : chosen) world->rewrites |= script->rewrites;
   for (const NamedScript* script : chosen) test.threads.push_back([world, script] { script->run(*world); });
