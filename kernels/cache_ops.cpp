@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cache_ops_backends.hpp"
+#include "kernels/cpu/row_task.hpp"
 #include "kernels/dtype_dispatch.hpp"
 
 namespace kvpool::kernels {
@@ -77,7 +78,16 @@ Result<std::int64_t> append(const PagedKvView& kv, const KvScales& scales, const
     return refusal("append got no memory for slots, K or V");
   }
   if (exec.backend == Backend::cuda) return cuda_append(kv, scales, rows, slots, num_tokens, exec);
-  return host_append(kv, scales, rows, slots, num_tokens, threads_of(exec));
+  const TierKernels* kernels = nullptr;
+  if (exec.backend == Backend::cpu) {
+    const CpuTier tier = exec.tier.value_or(best_tier());
+    kernels = kernels_of(tier);
+    if (kernels == nullptr) {
+      return Error{ErrorCode::unsupported,
+                   "the cpu tier " + std::string(to_string(tier)) + " is not available on this machine"};
+    }
+  }
+  return host_append(kv, scales, rows, slots, num_tokens, threads_of(exec), kernels);
 }
 
 Status copy_pages(std::span<const PagedKvView> layers, std::span<const PagePair> pairs, const ExecOptions& exec) {

@@ -8,8 +8,12 @@
 
 namespace kvpool::kernels {
 
+struct TierKernels;
+
+/// `kernels` casts rows to fp8; nullptr: element by element, as the formats define it.
 [[nodiscard]] std::int64_t host_append(const PagedKvView& kv, const KvScales& scales, const NewRows& rows,
-                                       const std::int64_t* slots, std::int64_t num_tokens, int max_threads);
+                                       const std::int64_t* slots, std::int64_t num_tokens, int max_threads,
+                                       const TierKernels* kernels);
 /// from[i] and to[i] may be the same view.
 void host_copy_pages(std::span<const PagedKvView> from, std::span<const PagedKvView> to,
                      std::span<const PagePair> pairs, int max_threads);

@@ -70,9 +70,9 @@ def make_environment(folder, pip):
     return str(python)
 
 
-def compare(python, kvpool):
+def compare(python, kvpool, types):
     rows, version = [], None
-    for name, bar in BARS.items():
+    for name, bar in ((name, BARS[name]) for name in types):
         own, peer = {}, {}
         for _ in range(TURNS):
             for threads, rate in kvpool_rates(kvpool, bar).items():
@@ -91,11 +91,12 @@ def main():
     parser.add_argument("--pip", default="", help="further arguments for pip install")
     parser.add_argument("--environment", type=pathlib.Path, help="folder of an environment that is kept")
     parser.add_argument("--install-only", action="store_true", help="make the environment and measure nothing")
+    parser.add_argument("--types", default=",".join(BARS), help="of the cache, separated by commas")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         python = make_environment(options.environment or pathlib.Path(folder), options.pip)
         if not options.install_only:
-            print(json.dumps(compare(python, options.kvpool)))
+            print(json.dumps(compare(python, options.kvpool, options.types.split(","))))
 
 
 if __name__ == "__main__":

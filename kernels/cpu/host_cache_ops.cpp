@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cache_ops_backends.hpp"
+#include "kernels/cpu/row_task.hpp"
 #include "kernels/cpu/thread_work.hpp"
 #include "kernels/dtype_dispatch.hpp"
 #include "kernels/plan_impl.hpp"
@@ -43,6 +44,25 @@ RowWriter row_writer(DType from, DType to) {
     });
   });
 }
+
+/// How rows of one tensor are written.
+struct RowCast {
+  RowCast(DType from, DType to, const TierKernels* kernels)
+      : plain(row_writer(from, to)), tier(from != to && is_fp8(to) ? kernels : nullptr), source_type(from), type(to) {}
+
+  void operator()(const std::byte* source, std::byte* target, std::int64_t dim, float scale) const {
+    if (tier != nullptr) {
+      tier->to_fp8(source_type, type, source, target, dim, scale);
+    } else {
+      plain(source, target, dim, scale);
+    }
+  }
+
+  RowWriter plain;
+  const TierKernels* tier;
+  DType source_type;
+  DType type;
+};
 
 std::byte* address(const PagedRows& rows, DType type, std::int64_t page, std::int64_t token, std::int64_t head) {
   return static_cast<std::byte*>(rows.data) + row_offset(rows, page, token, head) * element_bytes(type);
@@ -98,9 +118,9 @@ void gather_rows(const PagedRows& rows, const PagedKvView& kv, std::int64_t dim,
 }  // namespace
 
 std::int64_t host_append(const PagedKvView& kv, const KvScales& scales, const NewRows& rows, const std::int64_t* slots,
-                         std::int64_t num_tokens, int max_threads) {
-  const RowWriter write_k = row_writer(rows.k.dtype, kv.dtype);
-  const RowWriter write_v = row_writer(rows.v.dtype, kv.dtype);
+                         std::int64_t num_tokens, int max_threads, const TierKernels* kernels) {
+  const RowCast write_k(rows.k.dtype, kv.dtype, kernels);
+  const RowCast write_v(rows.v.dtype, kv.dtype, kernels);
   const bool joined_k = heads_joined(rows.k, kv.k, kv.dtype, kv.head_dim);
   const bool joined_v = heads_joined(rows.v, kv.v, kv.dtype, kv.head_dim_v);
   const std::int64_t num_slots = kv.num_pages * kv.page_size;

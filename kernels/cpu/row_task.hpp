@@ -85,6 +85,8 @@ struct TierKernels {
   bool (*takes_bf16_queries)(DType cache, DType query);
   /// Fills acc, max and sum of every row from the keys [begin, end). A row without keys there: 0, -infinity, 0.
   void (*attend)(DType cache, const RowTask& task);
+  /// `count` numbers of a compute type, divided by `scale`, to fp8: the bits of stored_form().
+  void (*to_fp8)(DType from, DType to, const std::byte* source, std::byte* target, std::int64_t count, float scale);
 };
 
 /// nullptr when the tier is not compiled in.

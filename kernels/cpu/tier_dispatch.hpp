@@ -1,6 +1,7 @@
 // The function table of a tier, made from its vector class and its five loaders. For the tier files only.
 #pragma once
 
+#include "kernels/cpu/fp8_cast.hpp"
 #include "kernels/cpu/latent_kernel.hpp"
 #include "kernels/cpu/row_kernel.hpp"
 #include "kernels/cpu/row_loader.hpp"
@@ -46,7 +47,7 @@ struct TierOf {
     return false;
   }
 
-  static constexpr TierKernels table(CpuTier tier) { return {tier, element_order, takes_bf16_queries, attend}; }
+  static constexpr TierKernels table(CpuTier tier) { return {tier, element_order, takes_bf16_queries, attend, to_fp8}; }
 };
 
 }  // namespace kvpool::kernels

@@ -88,6 +88,38 @@ TEST(Append, WritesExactlyTheNamedRowsInEveryTypeAndLayout) {
   }
 }
 
+/// Every bf16 and every fp16 number, and fp32 bits at random, by every scale: each tier's cast has the reference's
+/// bits.
+TEST(Append, EveryTierCastsToFp8AsTheFormatsSay) {
+  std::mt19937 rng(4);
+  for (const DType from : {DType::bfloat16, DType::float16, DType::float32}) {
+    std::vector<std::uint32_t> words(from == DType::float32 ? 65536 : 32768);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = from == DType::float32 ? static_cast<std::uint32_t>(rng())
+                                        : static_cast<std::uint32_t>(2 * i + (((2 * i) + 1) << 16));
+    constexpr std::int64_t kDim = 88;  // one vector chunk and a rest
+    const std::int64_t tokens = 65536 / kDim;
+    const QueryRows rows = dense_queries(words.data(), from, 1, kDim);
+    std::vector<std::int64_t> slots(static_cast<std::size_t>(tokens));
+    std::iota(slots.begin(), slots.end(), 0);
+    for (const DType type : {DType::fp8_e4m3, DType::fp8_e5m2}) {
+      const KvShape shape{type, tokens, 1, 1, kDim, kDim};
+      for (const float scale : {1.0F, 0.5F, 0.01F, 3.14159F, 1.0F / 448.0F, 1e-3F, 123.456F}) {
+        Pools want(shape, CacheLayout::nhd, 0);
+        const KvScales scales{{&scale, 1}, {&scale, 1}, 0};
+        ASSERT_TRUE(append(want.view(), scales, {rows, rows}, slots.data(), tokens, kReference).ok());
+        for (const CpuTier tier : available_tiers()) {
+          Pools got(shape, CacheLayout::nhd, 0);
+          ASSERT_TRUE(
+              append(got.view(), scales, {rows, rows}, slots.data(), tokens, {Backend::cpu, tier, 1, 0, nullptr}).ok());
+          EXPECT_TRUE(got.k == want.k && got.v == want.v)
+              << to_string(from) << " to " << to_string(type) << " by " << scale << " on " << to_string(tier);
+        }
+      }
+    }
+  }
+}
+
 TEST(Append, SlotsOutsideThePoolAreCountedAndNeverWritten) {
   const KvShape shape{DType::bfloat16, 2, 4, 1, 8, 8};
   Pools pools(shape, CacheLayout::nhd, 0x5A);

@@ -42,7 +42,7 @@ enum class CpuTier {
 /// How to run. The defaults use the strongest tier and all threads of the calling oneTBB arena.
 struct ExecOptions {
   Backend backend = Backend::cpu;
-  std::optional<CpuTier> tier;  ///< cpu only; a tier that is not available is refused as unsupported
+  std::optional<CpuTier> tier;  ///< cpu only (attention, casts); one that is not available is refused as unsupported
   int max_threads = 0;          ///< cpu only; 0: as many as the calling arena has; 1: no other thread is touched
   int device = 0;               ///< cuda only: ordinal of the device that owns all pointers
   void* stream = nullptr;       ///< cuda only: a cudaStream_t of that device; work is queued, not awaited

@@ -5,14 +5,14 @@
 // in every build. Work is done at once, in the order of the calls; while a graph is captured, launches are only noted.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tests/kernels/fake_cuda/cuda_runtime_api.h"
 
 namespace kvpool::kernels::test {
 
