@@ -24,7 +24,8 @@ def verdict(row):
     if row.get("floor") == 0:
         return "no bar"
     if "us" in row:
-        return "good" if row["us"] <= row["good"] else "floor" if row["us"] <= row["floor"] else "missed"
+        reached = "good" if row["us"] <= row["good"] else "floor" if row["us"] <= row["floor"] else "missed"
+        return reached if row["reliable"] else reached + ", disturbed"
     if not row.get("judged"):
         return "not judged: the limit varied too much"
     reached = "good" if row["ratio"] >= row["good"] else "floor" if row["ratio"] >= row["floor"] else "missed"
@@ -81,7 +82,8 @@ def section(report, date, torch):
     if unjudged:
         lines += ["Not judged: " + "; ".join(unjudged) + "."]
     if torch:
-        lines += ["", f"PyTorch {torch['version']}, `scaled_dot_product_attention` on contiguous KV of the same shape:", "",
+        lines += ["", f"PyTorch {torch['version']}, `scaled_dot_product_attention` on contiguous KV of the same shape, by turns with kvpool on "
+                  f"pages ({torch.get('turns', 1)} turns, medians; same machine and day): `tools/compare_with_torch.py --kvpool bin/kvpool`.", "",
                   "| type | threads | kvpool GB/s | PyTorch GB/s |", "|---|---|---|---|"]
         lines += [f"| {r['type']} | {r['threads']} | {r['kvpool_gb_per_s']:.1f} | {r['torch_gb_per_s']:.1f} |"
                   for r in torch["rows"]]

@@ -236,7 +236,7 @@ TEST(KernelField, F113_StaleBytesAreNeverRead) {
     CaseSpec spec;
     spec.cache = cache;
     spec.seq_lens = {1};
-    AttentionCase c(spec);  // the pool is full of NaN but for one token
+    AttentionCase c(spec);  // every byte that the one token does not own: 0xFF here, 0 in the other pool
     AttentionCase clean = c;
     clean.view.k.data = clean.k_pool.data();
     clean.view.v.data = clean.v_pool.data();
@@ -244,7 +244,9 @@ TEST(KernelField, F113_StaleBytesAreNeverRead) {
     const auto page = static_cast<std::size_t>(c.table[0]);
     for (std::size_t i = 0; i < c.k_pool.size(); ++i) {
       const bool owned = i / page_bytes == page && i % page_bytes < static_cast<std::size_t>(spec.kv_heads * spec.dim);
-      if (!owned) clean.k_pool[i] = clean.v_pool[i] = 0;
+      if (owned) continue;
+      c.k_pool[i] = c.v_pool[i] = 0xFF;
+      clean.k_pool[i] = clean.v_pool[i] = 0;
     }
     for (const CpuTier tier : available_tiers())
       EXPECT_EQ(run_case(c, on_tier(tier)).bytes, run_case(clean, on_tier(tier)).bytes);
