@@ -247,6 +247,7 @@ HistoryTotals play(std::uint32_t num_threads, std::uint32_t shards, std::size_t 
   std::atomic<std::uint64_t> ready{0};
   std::barrier together(static_cast<std::ptrdiff_t>(num_threads), judge);
   std::vector<std::thread> threads;
+  threads.reserve(recorders.size());
   for (auto& recorder : recorders) {
     threads.emplace_back([&] {
       const Interruptions interruptions;
