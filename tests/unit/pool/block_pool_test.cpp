@@ -180,7 +180,10 @@ TEST_F(BlockPoolTest, PinVerifiesKeyAndGeneration) {
   cache(pool, 2, 1);
   const auto handle = pool.find(key_of(1));
   auto units = pool.try_reserve(1);
-  EXPECT_FALSE(pool.pin(*handle, key_of(2), *units));
+  const std::vector<BlockId> order = pool.free_order();
+  ASSERT_EQ(order, (std::vector<BlockId>{pool.find(key_of(2))->id, handle->id}));
+  EXPECT_FALSE(pool.pin(*pool.find(key_of(2)), key_of(1), *units));
+  EXPECT_EQ(pool.free_order(), order);  // a pin in vain changes nothing, not even the place in the order
   EXPECT_TRUE(pool.pin(*handle, key_of(1), *units));
   EXPECT_EQ(units->remaining(), 0U);
   EXPECT_TRUE(pool.pin(*handle, key_of(1), *units));  // shared already: needs no unit
