@@ -28,6 +28,7 @@
 #include "pool/pool_layout.hpp"
 #include "pool/secondary_keys.hpp"
 #include "pool/shard_counters.hpp"
+#include "pool/shard_watch.hpp"
 #include "prefix/prefix_index.hpp"
 #include "queue/fence_queue.hpp"
 #include "queue/shard_order.hpp"
@@ -114,6 +115,7 @@ class BasicBlockPool {
         : order(number, layout.ring_slots, codec, options.huge_pages), counters(options.enable_stats) {}
     Order order;
     ShardCounters<Atom> counters;
+    ShardWatch<Atom> watch;
   };
   struct KeptKey {
     KeyWords key;

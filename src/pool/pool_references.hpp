@@ -82,7 +82,8 @@ std::optional<std::uint64_t> BasicBlockPool<Atom, Placement>::sharing_changes() 
   return sum;
 }
 
-/// One round over all places where free blocks stand, own shard first.
+/// One round over all places where free blocks stand: own stack, a shard that has fallen idle, other shards' surplus of
+/// blank blocks, own order, and then whatever there is.
 template <template <class> class Atom, class Placement>
 template <class OnClaimed>
 std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span<std::uint32_t> out, Collected& tally,
@@ -108,7 +109,17 @@ std::size_t BasicBlockPool<Atom, Placement>::collect_once(Shard& home, std::span
     }
     return got - before;
   };
-  if (got < out.size() && layout_.shards > 1) steal_stacks(num_blocks() / kIdleStack);
+  if (got < out.size() && layout_.shards > 1) {
+    if (const std::optional<std::uint32_t> idle = home.watch.idle(shards_, home.order.shard())) {
+      Shard& other = *shards_[*idle];
+      const std::size_t before = got;
+      got += pop_stack(other, out.subspan(got));
+      if (got < out.size()) claim_rings(other);
+      tally.stolen += got - before;
+      if (got == before) home.watch.used_up();
+    }
+    steal_stacks(num_blocks() / kIdleStack);
+  }
   if (got < out.size()) claim_rings(home);
   if (got == out.size() || layout_.shards == 1) return got;
   for (auto& shard : shards_) {

@@ -130,6 +130,9 @@ class OrderRing {
     return static_cast<std::int64_t>(tail - head) > 0 ? tail - head : 0;
   }
 
+  /// Positions ever handed out; a hint while others work.
+  [[nodiscard]] std::uint64_t puts_hint() const noexcept { return tail_.load(std::memory_order_relaxed); }  // [H]
+
   /// Calls visit(entry) from head to tail; only while nobody else works on the ring.
   template <class Visit>
   void for_each(Visit visit) const {

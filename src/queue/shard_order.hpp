@@ -47,6 +47,7 @@ class ShardOrder {
         codec_(codec),
         rings_{Ring(ring_slots, huge_pages), Ring(ring_slots, huge_pages), Ring(ring_slots, huge_pages)} {}
 
+  [[nodiscard]] std::uint32_t shard() const noexcept { return shard_; }
   [[nodiscard]] Stack& stack() noexcept { return stack_; }
   [[nodiscard]] const Stack& stack() const noexcept { return stack_; }
 
@@ -139,6 +140,15 @@ class ShardOrder {
                                   OrderIncidents& incidents, OnClaimed&& on_claimed) {
     return claim(
         protocol, role, out, incidents, [](std::uint32_t) {}, on_claimed);
+  }
+
+  /// Entries ever put, moves of compaction included; a hint while others work.
+  [[nodiscard]] std::uint64_t puts_hint() const noexcept {
+    return rings_[0].puts_hint() + rings_[1].puts_hint() + rings_[2].puts_hint();
+  }
+  /// Entries that stand here, dead ones included; a hint while others work.
+  [[nodiscard]] std::uint64_t span_hint() const noexcept {
+    return rings_[0].span_hint() + rings_[1].span_hint() + rings_[2].span_hint();
   }
 
   /// Calls visit(block) for every live entry, oldest first; only while nobody else works on the shard.
