@@ -5,15 +5,15 @@
 
 namespace kvpool {
 
-BlockStoredEvent BlockPublisher::describe(const Request& request, std::int64_t start, std::int64_t end) const {
-  BlockStoredEvent event;
+EventDraft BlockPublisher::describe(const Request& request, std::int64_t start, std::int64_t end) const {
+  EventDraft event = pool().draft_event();
   const auto tokens = request.tokens().subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(end - start));
-  event.token_ids.assign(tokens.begin(), tokens.end());
-  event.block_size = context_.block_size;
-  event.lora_id = request.options().lora_id;
-  event.lora_name = request.options().lora_name;
-  event.session_id = request.options().session_id;
-  event.group_idx = context_.id.value();
+  event->token_ids.assign(tokens.begin(), tokens.end());
+  event->block_size = context_.block_size;
+  event->lora_id = request.options().lora_id;
+  event->lora_name = request.options().lora_name;
+  event->session_id = request.options().session_id;
+  event->group_idx = context_.id.value();
   return event;
 }
 
@@ -74,20 +74,20 @@ void BlockPublisher::publish_run(const Run& run) const {
 void BlockPublisher::announce_and_publish(const Request& request, const Run& run) const {
   const std::int64_t size = context_.block_size;
   const auto count = static_cast<std::int64_t>(run.blocks.size());
-  BlockStoredEvent event = describe(request, run.first * size, (run.first + count) * size);
+  EventDraft event = describe(request, run.first * size, (run.first + count) * size);
   std::vector<ExtraKeys> extra_keys;
   std::int64_t cursor = 0;
   for (std::size_t i = 0; i < run.blocks.size(); ++i) {
     if (run.blocks[i] == kNullBlock) continue;
     const std::int64_t start = (run.first + static_cast<std::int64_t>(i)) * size;
-    event.block_hashes.push_back(run.chain[i]);
+    event->block_hashes.push_back(run.chain[i]);
     extra_keys.push_back(request.extra_keys(start, start + size, cursor));
   }
   if (run.first > 0) {
-    event.parent_block_hash =
+    event->parent_block_hash =
         request.block_hashes()[static_cast<std::size_t>(run.first * size / context_.hash_block_size) - 1];
   }
-  if (!extra_keys.empty()) event.extra_keys = std::move(extra_keys);
+  if (!extra_keys.empty()) event->extra_keys = std::move(extra_keys);
   pool().append_event(std::move(event));
   for (std::size_t i = 0; i < run.blocks.size(); ++i) {
     if (run.blocks[i] == kNullBlock) continue;
@@ -104,12 +104,12 @@ std::optional<BlockKey> BlockPublisher::cache_partial_block(const Request& reque
   const BlockKey key{hashes[units - 1], context_.id};
   if (pool().has_key(block, key) || !make_room(block, key, num_tokens)) return key;
   if (events()) {
-    BlockStoredEvent event = describe(request, num_tokens - unit, num_tokens);
-    event.block_size = unit;
-    event.block_hashes.push_back(key.hash);
-    if (units > 1) event.parent_block_hash = hashes[units - 2];
+    EventDraft event = describe(request, num_tokens - unit, num_tokens);
+    event->block_size = unit;
+    event->block_hashes.push_back(key.hash);
+    if (units > 1) event->parent_block_hash = hashes[units - 2];
     std::int64_t cursor = num_tokens == unit ? 0 : -1;
-    event.extra_keys.emplace().push_back(request.extra_keys(num_tokens - unit, num_tokens, cursor));
+    event->extra_keys.emplace().push_back(request.extra_keys(num_tokens - unit, num_tokens, cursor));
     pool().append_event(std::move(event));
   }
   publish(block, key, num_tokens);
@@ -120,12 +120,12 @@ void BlockPublisher::announce_hit(const Request& request, std::int64_t num_block
   if (!events() || num_blocks <= 0) return;
   const HashChain chain{request.block_hashes(), static_cast<std::size_t>(context_.units_per_block())};
   const std::int64_t size = context_.block_size;
-  BlockStoredEvent event = describe(request, 0, num_blocks * size);
-  event.extra_keys.emplace();
+  EventDraft event = describe(request, 0, num_blocks * size);
+  event->extra_keys.emplace();
   std::int64_t cursor = 0;
   for (std::int64_t i = 0; i < num_blocks; ++i) {
-    event.block_hashes.push_back(chain[static_cast<std::size_t>(i)]);
-    event.extra_keys->push_back(request.extra_keys(i * size, (i + 1) * size, cursor));
+    event->block_hashes.push_back(chain[static_cast<std::size_t>(i)]);
+    event->extra_keys->push_back(request.extra_keys(i * size, (i + 1) * size, cursor));
   }
   pool().append_event(std::move(event));
 }

@@ -45,7 +45,7 @@ class BlockPublisher {
   [[nodiscard]] bool make_room(BlockId block, const BlockKey& key, std::int64_t covered) const;
   /// After the announcement; takes it back when the pool does not keep the key.
   void publish(BlockId block, const BlockKey& key, std::int64_t covered) const;
-  [[nodiscard]] BlockStoredEvent describe(const Request& request, std::int64_t start, std::int64_t end) const;
+  [[nodiscard]] EventDraft describe(const Request& request, std::int64_t start, std::int64_t end) const;
 
   const GroupContext& context_;
 };
