@@ -22,7 +22,7 @@ sources=(kernels/{attention_checks,backend,cache_ops,cascade_attention,host_memo
   kernels/reference/reference_attention.cpp kernels/cuda/without_cuda.cpp src/foundation/error.cpp src/config/dtype.cpp
   kernels/cpu/{cpu_attention,host_cache_ops,row_states,thread_work,work_plan,tier_generic,tier_neon}.cpp
   tools/gpu_check/plain_workers.cpp  # oneTBB is not there for the target
-  tests/kernels/{attention_case,cache_ops_test,cpu_attention_test,number_formats_test,traps_test}.cpp
+  tests/kernels/{attention_case,cache_ops_test,cpu_attention_test,latent_rows_test,number_formats_test,traps_test}.cpp
   "$googletest/src/gtest-all.cc" "$googletest/src/gtest_main.cc")
 
 export compiler launcher=""

@@ -4,7 +4,7 @@
 #   tools/gpu_check/run.sh [OUT [BUILD]]
 #
 # OUT (default gpu_check_out) gets five files: table.txt, results.json, log.txt, machine.txt and ncu.csv. BUILD (default
-# gpu_check_build) gets objects, programs and the rows of each step; a program that is there and runs on this machine is
+# build/gpu_check of the tree) gets objects, programs and the rows of each step; a program that is there and runs on this machine is
 # used as it is. Where a sandbox lets no tool look into a process, the sanitizer's steps and ncu say so and are no failures.
 # Every step has a time-out of its own and a step that fails does not stop the others; all of them together end
 # within 8 minutes. Nothing is changed on the machine: no clocks, no persistence mode, no MIG. The table comes last.
@@ -12,7 +12,7 @@
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-gpu_check_out}
-build=${2:-gpu_check_build}
+build=${2:-$here/../../build/gpu_check}
 mkdir -p "$out" "$build/rows" && out=$(cd "$out" && pwd) && build=$(cd "$build" && pwd)
 rows=$build/rows
 rm -f "$rows"/* "$out"/{table.txt,results.json,ncu.csv}
