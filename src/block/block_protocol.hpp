@@ -146,13 +146,21 @@ class BlockProtocol {
 
   /// The right to write the key words of a referenced block without content. The holder of the only
   /// reference has it anyway; several holders compete for one flag, and who does not get it does not wait.
-  [[nodiscard]] bool begin_writing(std::uint32_t block) noexcept {
-    BlockState before = state(block);
+  /// `before` is what was seen of the block, and afterwards what it was last.
+  [[nodiscard]] bool begin_writing(std::uint32_t block, BlockState& before) noexcept {
     for (;;) {
       if (before.refs() == 0 || before.hashed() || before.writing()) return false;
       if (before.refs() == 1) return true;
-      if (exchange(block, before, before.with_writer())) return true;  // [S6]
+      const BlockState flagged = before.with_writer();
+      if (exchange(block, before, flagged)) {  // [S6]
+        before = flagged;
+        return true;
+      }
     }
+  }
+  [[nodiscard]] bool begin_writing(std::uint32_t block) noexcept {
+    BlockState before = state(block);
+    return begin_writing(block, before);
   }
   void end_writing(std::uint32_t block) noexcept {
     BlockState before = state(block);
@@ -160,13 +168,16 @@ class BlockProtocol {
     }
   }
 
-  /// Makes the key words of the block visible. False: the block was freed meanwhile (a broken contract).
-  [[nodiscard]] bool publish(std::uint32_t block, std::uint32_t registration_ticket) noexcept {
-    BlockState before = state(block);
+  /// Makes the key words of the block visible; `before` is what was seen of it. False: the block was freed meanwhile (a broken contract).
+  [[nodiscard]] bool publish(std::uint32_t block, std::uint32_t registration_ticket, BlockState before) noexcept {
     while (before.refs() > 0 && !before.hashed()) {
       if (exchange(block, before, before.published(registration_ticket))) return true;  // [S5]
     }
     return false;
+  }
+
+  [[nodiscard]] bool publish(std::uint32_t block, std::uint32_t registration_ticket) noexcept {
+    return publish(block, registration_ticket, state(block));
   }
 
   /// Takes the content away from exactly the state seen. On success everything that was read from the

@@ -18,10 +18,13 @@ struct KeyWords {
 
   KeyWords() noexcept = default;
   explicit KeyWords(const BlockKey& key) noexcept : KeyWords(key.hash, key.group) {}
-  KeyWords(const BlockHash& hash, GroupId group) noexcept
-      : shape((group.value() << kSizeBits) | (hash.size & ((1U << kSizeBits) - 1))) {
+  KeyWords(const BlockHash& hash, GroupId group) noexcept { assign(hash, group); }
+
+  /// For keys that wait in an array: copying words just written, in other widths, makes the processor wait.
+  void assign(const BlockHash& hash, GroupId group) noexcept {
     static_assert(sizeof digest == BlockHash::kMaxBytes);
     std::memcpy(digest.data(), hash.bytes.data(), sizeof digest);
+    shape = (group.value() << kSizeBits) | (hash.size & ((1U << kSizeBits) - 1));
   }
 
   [[nodiscard]] BlockKey key() const noexcept {

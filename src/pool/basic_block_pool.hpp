@@ -186,6 +186,7 @@ class BasicBlockPool {
   struct Copies {
     bool any = false;
     std::uint64_t next_ordinal = 0;
+    std::uint32_t home_empty = 0;  ///< slots, see PrefixIndex::survey
   };
   /// Who answers for `key`, `except` left out.
   [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash, std::uint32_t except = kNullBlock.value()) const;
@@ -202,18 +203,28 @@ class BasicBlockPool {
   /// One key on its way into the index.
   struct Registration {
     Registration() noexcept = default;
-    Registration(const KeyWords& words, std::int64_t tokens, std::uint32_t number) noexcept
-        : key(words),
-          hash(words.mixed()),
-          covered(tokens > 0 ? static_cast<std::uint64_t>(tokens) : 0),
-          block(number) {}
+    Registration(const KeyWords& words, std::int64_t tokens, std::uint32_t number) noexcept : key(words) {
+      complete(tokens, number);
+    }
+    void assign(const BlockHash& digest, GroupId group, std::int64_t tokens, std::uint32_t number) noexcept {
+      key.assign(digest, group);
+      complete(tokens, number);
+    }
     KeyWords key;
     std::uint64_t hash = 0;
     std::uint64_t covered = 0;  ///< tokens
     std::uint32_t block = 0;
+
+   private:
+    void complete(std::int64_t tokens, std::uint32_t number) noexcept {
+      hash = key.mixed();
+      covered = tokens > 0 ? static_cast<std::uint64_t>(tokens) : 0;
+      block = number;
+    }
   };
   void register_key(const Registration& next, bool keep_duplicates, PublishTally& tally);
-  [[nodiscard]] bool register_primary(const Registration& next, std::uint64_t ordinal, PublishTally& tally);
+  [[nodiscard]] bool register_primary(const Registration& next, BlockState seen, const Copies& others,
+                                      PublishTally& tally);
   [[nodiscard]] bool register_secondary(const Registration& next, std::uint64_t ordinal, std::uint32_t version,
                                         PublishTally& tally);
   bool take_content(std::uint32_t block, RemovedKeys* removed);

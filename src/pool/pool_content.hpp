@@ -67,7 +67,7 @@ std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupI
     // The first element is looked up alone: many chains end there, and loads ahead would be for nothing.
     const std::size_t bucket_end = i == 0 ? 1 : std::min(length, i + kBucketsAhead);
     for (; bucket < bucket_end; ++bucket) {
-      keys[bucket % kBucketsAhead] = KeyWords(chain[bucket], group);
+      keys[bucket % kBucketsAhead].assign(chain[bucket], group);
       hashes[bucket % kBucketsAhead] = keys[bucket % kBucketsAhead].mixed();
       index_.prefetch(hashes[bucket % kBucketsAhead]);
     }
@@ -175,7 +175,7 @@ void BasicBlockPool<Atom, Placement>::note_removal(const KeyWords& key, RemovedK
 template <template <class> class Atom, class Placement>
 void BasicBlockPool<Atom, Placement>::erase_keys(std::uint32_t block, const KeyWords& primary, std::uint32_t slot,
                                                  RemovedKeys* removed) {
-  index_.erase(primary.mixed(), slot);
+  index_.erase_at(slot, [&] { return primary.mixed(); });
   note_removal(primary, removed);
   Secondaries* const store = secondaries();
   if (store != nullptr) sweep_secondaries(*store, block, removed);
@@ -202,7 +202,7 @@ void BasicBlockPool<Atom, Placement>::sweep_secondaries(Secondaries& store, std:
         store.link(block, number);
         continue;
       }
-      index_.erase(view->key.mixed(), store.slot(number));
+      index_.erase_at(store.slot(number), [&] { return view->key.mixed(); });
       if (!twin) note_removal(view->key, removed);
       store.release(number);
     }

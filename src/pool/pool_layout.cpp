@@ -7,12 +7,15 @@
 #include <string>
 #include <thread>
 
+#include "prefix/prefix_index.hpp"
+
 namespace kvpool {
 namespace {
 
 constexpr std::uint32_t kMaxShards = 256;
 constexpr std::uint32_t kDefaultShards = 8;
-constexpr std::uint32_t kMaxBlocks = 1U << 30U;  // the index numbers secondary keys behind the blocks
+constexpr std::uint32_t kMaxBlocks = 1U << 29U;  // the index numbers secondary keys behind the blocks
+constexpr std::uint32_t kMaxIndexBuckets = PrefixIndex<std::atomic>::kMaxBuckets;
 constexpr std::uint32_t kMinRingSlots = 2;
 constexpr std::uint32_t kMinIndexBuckets = 4;
 
@@ -29,13 +32,16 @@ std::uint32_t default_ring_slots(std::uint64_t blocks, std::uint32_t shards) {
 PoolLayout PoolLayout::of(const BlockPoolOptions& options) {
   if (options.num_blocks == 0) throw std::invalid_argument("num_blocks is 0: a pool needs at least the null block");
   if (options.num_blocks > kMaxBlocks) {
-    throw std::invalid_argument("num_blocks is " + std::to_string(options.num_blocks) + ", more than 2^30");
+    throw std::invalid_argument("num_blocks is " + std::to_string(options.num_blocks) + ", more than 2^29");
   }
   if (options.num_shards > kMaxShards) {
     throw std::invalid_argument("num_shards is " + std::to_string(options.num_shards) + ", more than 256");
   }
   if (options.ring_slots != 0 && (!std::has_single_bit(options.ring_slots) || options.ring_slots < kMinRingSlots)) {
     throw std::invalid_argument("ring_slots is " + std::to_string(options.ring_slots) + ", not a power of two above 1");
+  }
+  if (options.index_buckets > kMaxIndexBuckets) {
+    throw std::invalid_argument("index_buckets is " + std::to_string(options.index_buckets) + ", more than 2^28");
   }
   PoolLayout layout;
   layout.shards = options.num_shards != 0

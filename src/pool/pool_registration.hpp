@@ -10,13 +10,12 @@ typename BasicBlockPool<Atom, Placement>::Copies BasicBlockPool<Atom, Placement>
                                                                                          std::uint64_t hash,
                                                                                          std::uint32_t except) const {
   Copies result;
-  index_.for_each_match(hash, [&](std::uint32_t value) {
+  result.home_empty = index_.survey(hash, [&](std::uint32_t value) {
     const Match candidate = match_value(value, key);
     if (candidate.found && value != except) {
       result.any = true;
       result.next_ordinal = std::max(result.next_ordinal, candidate.ordinal + 1);
     }
-    return false;
   });
   return result;
 }
@@ -47,10 +46,10 @@ std::size_t BasicBlockPool<Atom, Placement>::publish_chain(std::span<const Block
     for (; prepared < length && count < kPortion; ++prepared) {
       if (!publishable(blocks[prepared], group)) continue;
       const std::int64_t covered = tokens_before + (static_cast<std::int64_t>(prepared + 1) * block_tokens);
-      const Registration next(KeyWords(chain[prepared], group), covered, blocks[prepared].value());
+      Registration& next = portion[count++];
+      next.assign(chain[prepared], group, covered, blocks[prepared].value());
       index_.prefetch_insertion(next.hash);
       protocol_.prefetch(next.block);
-      portion[count++] = next;
     }
     return count;
   };
@@ -93,7 +92,7 @@ void BasicBlockPool<Atom, Placement>::register_key(const Registration& next, boo
   tally.duplicates += others.any ? 1U : 0U;
   if (others.any && !keep_duplicates) return;
   const bool done = seen.hashed() ? register_secondary(next, others.next_ordinal, version, tally)
-                                  : register_primary(next, others.next_ordinal, tally);
+                                  : register_primary(next, seen, others, tally);
   if (!done) return;
   // Another thread may have asked when neither of the two was there yet. Whoever sees a second copy behind its own
   // publication withdraws its own: both may, but no two stay.
@@ -107,19 +106,19 @@ void BasicBlockPool<Atom, Placement>::register_key(const Registration& next, boo
 }
 
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::register_primary(const Registration& next, std::uint64_t ordinal,
+bool BasicBlockPool<Atom, Placement>::register_primary(const Registration& next, BlockState seen, const Copies& others,
                                                        PublishTally& tally) {
-  if (!protocol_.begin_writing(next.block)) return false;
+  if (!protocol_.begin_writing(next.block, seen)) return false;
   auto& line = protocol_.line(next.block);
   const std::uint32_t version = line.version.load(std::memory_order_relaxed) + 1;  // [K1] the writer's own
   line.version.store(version, std::memory_order_release);                          // [K1]
-  line.store_key(next.key, next.covered, ordinal);
-  const std::uint32_t slot = index_.insert(next.hash, next.block);
+  line.store_key(next.key, next.covered, others.next_ordinal);
+  const std::uint32_t slot = index_.insert(next.hash, next.block, others.home_empty);
   const bool entered = slot != PrefixIndex<Atom>::kNoPosition;
   if (entered) {
     tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, slot));
     line.slot.store(slot, std::memory_order_relaxed);  // [K1]
-    if (protocol_.publish(next.block, codec_.registration(version))) return true;
+    if (protocol_.publish(next.block, codec_.registration(version), seen)) return true;
     index_.erase(next.hash, slot);
   }
   protocol_.end_writing(next.block);

@@ -22,6 +22,7 @@ class PrefixIndex {
  public:
   static constexpr std::uint32_t kSlotsPerBucket = 7;
   static constexpr std::uint32_t kNoPosition = 0xffffffffU;  ///< buckets have no eighth slot
+  static constexpr std::uint32_t kMaxBuckets = 1U << 28U;    ///< what a position can number
 
   explicit PrefixIndex(std::uint32_t buckets, bool huge_pages = false) : buckets_(buckets, huge_pages) {}
 
@@ -32,43 +33,34 @@ class PrefixIndex {
   /// The same for an insertion, and for the erasure of what stands at `position`.
   void prefetch_insertion(std::uint64_t hash) const noexcept { prefetch_to_write(&buckets_[home_of(hash)]); }
   void prefetch_erasure(std::uint32_t position) const noexcept {
-    const std::size_t at = position / (kSlotsPerBucket + 1);
+    const std::size_t at = bucket_of(position);
     if (at < buckets_.size()) prefetch_to_write(&buckets_[at]);
   }
 
-  /// Enters `value` and answers its position; kNoPosition when no slot is left. Lock-free: a slot is lost only to
-  /// another insertion.
-  [[nodiscard]] std::uint32_t insert(std::uint64_t hash, std::uint32_t value) noexcept {
+  /// Enters `value` and answers its position; kNoPosition when no slot is left. `home_empty` are the empty slots of
+  /// the home bucket as survey() saw them, if it was asked. Lock-free: a slot is lost only to another insertion.
+  [[nodiscard]] std::uint32_t insert(std::uint64_t hash, std::uint32_t value, std::uint32_t home_empty = 0) noexcept {
     const std::size_t home = home_of(hash);
     const std::uint64_t entry = (std::uint64_t{value + 1U} << 32U) | fingerprint_of(hash);
-    bool counted = false;
-    for (std::size_t distance = 0; distance < buckets_.size(); ++distance) {
-      const std::size_t at = wrapped(home + distance);
-      Bucket& bucket = buckets_[at];
-      for (std::uint32_t empty = empty_slots(bucket); empty != 0; empty &= empty - 1) {
-        const auto i = static_cast<std::uint32_t>(std::countr_zero(empty));
-        if (distance > 0) {
-          account(buckets_[home], distance, !counted);
-          counted = true;
-        }
-        std::uint64_t expected = kEmpty;
-        if (bucket.slots[i].compare_exchange_strong(expected, entry, std::memory_order_release,
-                                                    std::memory_order_relaxed)) {  // [I1]
-          return static_cast<std::uint32_t>((at * (kSlotsPerBucket + 1)) + i);
-        }
-      }
+    if (const std::uint32_t slot = enter(buckets_[home], home_empty, entry); slot != kNoPosition) {
+      return position_of(home, slot);
     }
-    if (counted) discount(buckets_[home]);
-    return kNoPosition;
+    if (const std::uint32_t slot = enter(buckets_[home], empty_slots(buckets_[home]), entry); slot != kNoPosition) {
+      return position_of(home, slot);
+    }
+    return insert_elsewhere(home, entry);
   }
 
-  /// Removes the entry that insert() put at `position` for `hash`. Only by the one thread that ended what the
-  /// entry stood for. Wait-free but for the count of a crowded bucket, which is lock-free.
+  /// Removes the entry that insert() put at `position`. `hash_of()` answers the hash it was put there for; it is asked
+  /// only if the entry lies outside its home bucket. Only by the one thread that ended what the entry stood for.
+  /// Wait-free but for the count of a crowded bucket, which is lock-free.
+  template <class HashOf>
+  void erase_at(std::uint32_t position, HashOf&& hash_of) noexcept {
+    buckets_[bucket_of(position)].slots[slot_of(position)].store(kEmpty, std::memory_order_release);  // [I3]
+    if ((position & kElsewhere) != 0) discount(buckets_[home_of(hash_of())]);
+  }
   void erase(std::uint64_t hash, std::uint32_t position) noexcept {
-    const std::size_t at = position / (kSlotsPerBucket + 1);
-    buckets_[at].slots[position % (kSlotsPerBucket + 1)].store(kEmpty, std::memory_order_release);  // [I3]
-    const std::size_t home = home_of(hash);
-    if (at != home) discount(buckets_[home]);
+    erase_at(position, [hash] { return hash; });
   }
 
   /// Calls visit(value) for each entry with the fingerprint of `hash` until it answers true; whether it did. Wait-free.
@@ -82,9 +74,33 @@ class PrefixIndex {
     return farthest > 0 && scan_elsewhere(home, farthest, fingerprint, visit);
   }
 
+  /// Calls visit(value) for each entry with the fingerprint of `hash` and answers which slots of its home bucket are
+  /// empty, one bit each: what a registration wants to know before its insert(). Wait-free.
+  template <class Visit>
+  std::uint32_t survey(std::uint64_t hash, Visit&& visit) const {
+    const Bucket& bucket = buckets_[home_of(hash)];
+    const std::uint32_t fingerprint = fingerprint_of(hash);
+    std::uint32_t empty = 0;
+    std::uint32_t matches = 0;
+    for_each_slot([&](std::uint32_t i) {
+      const std::uint64_t entry = bucket.slots[i].load(std::memory_order_acquire);  // [I2]
+      empty |= (entry == kEmpty ? 1U : 0U) << i;
+      matches |= (static_cast<std::uint32_t>(entry) == fingerprint ? 1U : 0U) << i;
+    });
+    const std::uint64_t meta = bucket.meta.load(std::memory_order_acquire);  // [I5]
+    if (matches != 0 || (meta & kDistanceMask) != 0) {
+      for_each_match(hash, [&](std::uint32_t value) {
+        visit(value);
+        return false;
+      });
+    }
+    return empty;
+  }
+
   /// How many buckets lie between the home of `hash` and `position`.
   [[nodiscard]] std::size_t distance_of(std::uint64_t hash, std::uint32_t position) const noexcept {
-    const std::size_t at = position / (kSlotsPerBucket + 1);
+    if ((position & kElsewhere) == 0) return 0;
+    const std::size_t at = bucket_of(position);
     const std::size_t home = home_of(hash);
     return at >= home ? at - home : at + buckets_.size() - home;
   }
@@ -106,8 +122,8 @@ class PrefixIndex {
     std::uint32_t value;
   };
   [[nodiscard]] std::optional<Entry> at(std::uint32_t position) const noexcept {
-    const std::size_t bucket = position / (kSlotsPerBucket + 1);
-    const std::uint32_t slot = position % (kSlotsPerBucket + 1);
+    const std::size_t bucket = bucket_of(position);
+    const std::uint32_t slot = slot_of(position);
     if (bucket >= buckets_.size() || slot >= kSlotsPerBucket) return std::nullopt;
     const std::uint64_t entry = buckets_[bucket].slots[slot].load(std::memory_order_acquire);  // [I2]
     if (entry == kEmpty) return std::nullopt;
@@ -139,6 +155,7 @@ class PrefixIndex {
 
  private:
   static constexpr std::uint64_t kEmpty = 0;
+  static constexpr std::uint32_t kElsewhere = 1U << 31U;  ///< of a position: not in the home bucket
   static constexpr unsigned kCountShift = 32;
   static constexpr std::uint64_t kDistanceMask = (std::uint64_t{1} << kCountShift) - 1;
 
@@ -150,6 +167,16 @@ class PrefixIndex {
 
   [[nodiscard]] std::size_t home_of(std::uint64_t hash) const noexcept {
     return static_cast<std::size_t>(((hash >> 32U) * buckets_.size()) >> 32U);
+  }
+  /// elsewhere:1 | bucket:28 | slot:3
+  [[nodiscard]] static std::uint32_t position_of(std::size_t bucket, std::uint32_t slot) noexcept {
+    return static_cast<std::uint32_t>(bucket * (kSlotsPerBucket + 1)) + slot;
+  }
+  [[nodiscard]] static std::size_t bucket_of(std::uint32_t position) noexcept {
+    return (position & ~kElsewhere) / (kSlotsPerBucket + 1);
+  }
+  [[nodiscard]] static std::uint32_t slot_of(std::uint32_t position) noexcept {
+    return position % (kSlotsPerBucket + 1);
   }
   [[nodiscard]] static std::uint32_t value_of(std::uint64_t entry) noexcept {
     return static_cast<std::uint32_t>(entry >> 32U) - 1U;
@@ -176,6 +203,35 @@ class PrefixIndex {
       bits |= (bucket.slots[i].load(std::memory_order_relaxed) == kEmpty ? 1U : 0U) << i;  // [H]
     });
     return bits;
+  }
+
+  /// Puts the entry into one of the slots, of which others may have taken some meanwhile; kNoPosition: all of them.
+  [[nodiscard]] static std::uint32_t enter(Bucket& bucket, std::uint32_t slots, std::uint64_t entry) noexcept {
+    for (; slots != 0; slots &= slots - 1) {
+      const auto i = static_cast<std::uint32_t>(std::countr_zero(slots));
+      std::uint64_t expected = kEmpty;
+      if (bucket.slots[i].compare_exchange_strong(expected, entry, std::memory_order_release,
+                                                  std::memory_order_relaxed)) {  // [I1]
+        return i;
+      }
+    }
+    return kNoPosition;
+  }
+
+  [[gnu::noinline]] std::uint32_t insert_elsewhere(std::size_t home, std::uint64_t entry) noexcept {
+    bool counted = false;
+    for (std::size_t distance = 1; distance < buckets_.size(); ++distance) {
+      const std::size_t at = wrapped(home + distance);
+      const std::uint32_t empty = empty_slots(buckets_[at]);
+      if (empty == 0) continue;
+      account(buckets_[home], distance, !counted);
+      counted = true;
+      if (const std::uint32_t slot = enter(buckets_[at], empty, entry); slot != kNoPosition) {
+        return position_of(at, slot) | kElsewhere;
+      }
+    }
+    if (counted) discount(buckets_[home]);
+    return kNoPosition;
   }
 
   template <class Visit>

@@ -318,6 +318,10 @@ TEST_F(BlockPoolTest, OptionsThatAllowNoPoolAreRefused) {
   bad = options(4);
   bad.num_shards = 300;
   EXPECT_THROW(BlockPool{bad}, std::invalid_argument);
+  EXPECT_THROW(BlockPool{options((1U << 29U) + 1)}, std::invalid_argument);
+  bad = options(4);
+  bad.index_buckets = (1U << 28U) + 1;
+  EXPECT_THROW(BlockPool{bad}, std::invalid_argument);
 }
 
 TEST_F(BlockPoolTest, OtherShardsAreRobbedBeforeAnAllocationFails) {

@@ -95,6 +95,50 @@ TEST(PrefixIndex, CrowdedBucketOverflowsAndForgetsTheDistanceAgain) {
   EXPECT_EQ(index.probe_length(0), 1U);
 }
 
+TEST(PrefixIndex, AsksForTheHashOfAnErasedEntryOnlyWhereABucketHasToKnow) {
+  Index index(3);
+  std::vector<std::uint32_t> positions;
+  for (std::uint32_t value = 0; value < 2 * Index::kSlotsPerBucket; ++value) {
+    positions.push_back(index.insert(value, value));  // all at home in bucket 0
+    EXPECT_EQ(index.distance_of(value, positions.back()), value < Index::kSlotsPerBucket ? 0U : 1U);
+    EXPECT_EQ(index.at(positions.back())->value, value);
+  }
+  for (std::uint32_t value = 0; value < positions.size(); ++value) {
+    int asked = 0;
+    index.erase_at(positions[value], [&] {
+      ++asked;
+      return std::uint64_t{value};
+    });
+    EXPECT_EQ(asked, value < Index::kSlotsPerBucket ? 0 : 1) << value;
+    EXPECT_TRUE(matches(index, value).empty());
+  }
+  EXPECT_EQ(index.num_entries(), 0U);
+  EXPECT_EQ(index.num_overflowed(), 0U);
+}
+
+TEST(PrefixIndex, ASurveyNamesEmptySlotsAndVisitsEveryMatch) {
+  Index index(3);
+  const auto survey = [&](std::uint64_t hash, std::multiset<std::uint32_t>& found) {
+    return index.survey(hash, [&](std::uint32_t value) { found.insert(value); });
+  };
+  std::multiset<std::uint32_t> found;
+  EXPECT_EQ(survey(5, found), 0x7fU);
+  std::vector<std::uint32_t> positions;
+  for (std::uint32_t value = 0; value < 10; ++value) {  // three of them in the next bucket
+    positions.push_back(index.insert(5, value, survey(5, found)));
+    ASSERT_NE(positions.back(), Index::kNoPosition);
+  }
+  found.clear();
+  EXPECT_EQ(survey(5, found), 0U);
+  EXPECT_EQ(found, (std::multiset<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  index.erase(5, positions[3]);
+  EXPECT_EQ(survey(5, found), 1U << 3U);
+  const std::uint32_t outdated = 0x7f;  // slots that others have taken since
+  EXPECT_EQ(index.insert(5, 11, outdated), positions[3]);
+  EXPECT_NE(index.insert(5, 12, outdated), Index::kNoPosition);
+  EXPECT_EQ(index.num_entries(), 11U);
+}
+
 TEST(PrefixIndex, ProbesStayShortAfterManyReplacements) {
   constexpr std::uint32_t kEntries = 1024;
   Index index(kEntries / 2);
