@@ -27,8 +27,11 @@ struct alignas(kCacheLineBytes) BlockLine {
   Atom<std::uint32_t> slot{0};      ///< position of the primary key in the index
 
   void store_key(const KeyWords& key, std::uint64_t covered_tokens, std::uint64_t ordinal) noexcept {
-    for (std::size_t i = 0; i < 4; ++i) digest[i].store(key.digest[i], std::memory_order_relaxed);  // [K1]
-    shape.store(key.shape, std::memory_order_relaxed);                                              // [K1]
+    digest[0].store(key.digest[0], std::memory_order_relaxed);  // [K1]
+    digest[1].store(key.digest[1], std::memory_order_relaxed);  // [K1]
+    digest[2].store(key.digest[2], std::memory_order_relaxed);  // [K1]
+    digest[3].store(key.digest[3], std::memory_order_relaxed);  // [K1]
+    shape.store(key.shape, std::memory_order_relaxed);          // [K1]
     const std::uint64_t capped = ordinal < kMaxOrdinal ? ordinal : kMaxOrdinal;
     coverage.store((covered_tokens << kOrdinalBits) | capped, std::memory_order_relaxed);  // [K1]
   }

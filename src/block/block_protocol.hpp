@@ -168,7 +168,8 @@ class BlockProtocol {
     }
   }
 
-  /// Makes the key words of the block visible; `before` is what was seen of it. False: the block was freed meanwhile (a broken contract).
+  /// Makes the key words of the block visible; `before` is what was seen of it. False: the block was freed meanwhile (a
+  /// broken contract).
   [[nodiscard]] bool publish(std::uint32_t block, std::uint32_t registration_ticket, BlockState before) noexcept {
     while (before.refs() > 0 && !before.hashed()) {
       if (exchange(block, before, before.published(registration_ticket))) return true;  // [S5]

@@ -20,10 +20,14 @@ struct KeyWords {
   explicit KeyWords(const BlockKey& key) noexcept : KeyWords(key.hash, key.group) {}
   KeyWords(const BlockHash& hash, GroupId group) noexcept { assign(hash, group); }
 
-  /// For keys that wait in an array: copying words just written, in other widths, makes the processor wait.
+  /// For keys that wait in an array: copying words just written, in other widths, makes the processor wait. Word by
+  /// word, so that mixed() finds them in registers.
   void assign(const BlockHash& hash, GroupId group) noexcept {
     static_assert(sizeof digest == BlockHash::kMaxBytes);
-    std::memcpy(digest.data(), hash.bytes.data(), sizeof digest);
+    digest[0] = word(hash, 0);
+    digest[1] = word(hash, 1);
+    digest[2] = word(hash, 2);
+    digest[3] = word(hash, 3);
     shape = (group.value() << kSizeBits) | (hash.size & ((1U << kSizeBits) - 1));
   }
 
@@ -51,6 +55,11 @@ struct KeyWords {
   }
 
  private:
+  static std::uint64_t word(const BlockHash& hash, std::size_t i) noexcept {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, hash.bytes.data() + (i * sizeof bits), sizeof bits);
+    return bits;
+  }
   static std::uint64_t fold(std::uint64_t a, std::uint64_t b) noexcept {
     __extension__ using Wide = unsigned __int128;
     const Wide product = static_cast<Wide>(a) * b;

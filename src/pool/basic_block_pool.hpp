@@ -45,6 +45,9 @@ class BasicBlockPool {
   /// there is missing for content elsewhere, and emptying it costs locality.
   static constexpr std::uint32_t kIdleStack = 64;
 
+  /// Blocks of a release whose lines are loaded while the ones before them are given back.
+  static constexpr std::size_t kReleasePortion = 16;
+
   explicit BasicBlockPool(const BlockPoolOptions& options);
   ~BasicBlockPool();
   BasicBlockPool(const BasicBlockPool&) = delete;
@@ -165,7 +168,20 @@ class BasicBlockPool {
   template <class OnClaimed>
   std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, Collected& tally, OnClaimed&& on_claimed);
   std::size_t pop_stack(Shard& shard, std::span<std::uint32_t> out);
+  [[nodiscard]] static std::span<const BlockId> portion_of(std::span<const BlockId> blocks, std::size_t from) noexcept;
+  void prefetch_lines(std::span<const BlockId> blocks) const noexcept;
   [[nodiscard]] std::uint32_t expected_places(std::span<const BlockId> blocks) const noexcept;
+  /// What the blocks of one release came to.
+  struct ReleaseTally {
+    OrderIncidents incidents;
+    RemovedKeys removed;
+    typename Order::Stack::Chain blank;
+    std::uint32_t ordered = 0;
+    std::uint64_t fenced = 0;
+    std::uint64_t shared = 0;
+    bool good = true;
+  };
+  void hand_over(Shard& home, ReleaseTally& tally, std::uint32_t& uncredited);
   bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, std::uint32_t& uncredited);
   [[nodiscard]] bool take_from_stacks(std::uint32_t block, std::uint64_t units);
   enum class Touch { done, no_capacity, gone };
@@ -182,11 +198,11 @@ class BasicBlockPool {
   [[nodiscard]] Match match_value(std::uint32_t value, const KeyWords& key) const;
   [[nodiscard]] Match match(const KeyWords& key, std::uint64_t hash) const;
   [[nodiscard]] bool carries(std::uint32_t block, const KeyWords& key, BlockState state) const;
+  [[nodiscard]] bool carries_besides(std::uint32_t block, const KeyWords& key) const;
   [[nodiscard]] bool pin_one(BlockHandle block, const KeyWords& words, std::uint32_t& units, PinTally& tally);
   struct Copies {
     bool any = false;
     std::uint64_t next_ordinal = 0;
-    std::uint32_t home_empty = 0;  ///< slots, see PrefixIndex::survey
   };
   /// Who answers for `key`, `except` left out.
   [[nodiscard]] Copies copies(const KeyWords& key, std::uint64_t hash, std::uint32_t except = kNullBlock.value()) const;
@@ -199,7 +215,7 @@ class BasicBlockPool {
     std::uint64_t longest_probe = 0;
   };
   void note(const PublishTally& tally) noexcept;
-  [[nodiscard]] bool publishable(BlockId block, GroupId group) const;
+  [[nodiscard]] bool accepts(GroupId group) const noexcept;
   /// One key on its way into the index.
   struct Registration {
     Registration() noexcept = default;
@@ -223,8 +239,8 @@ class BasicBlockPool {
     }
   };
   void register_key(const Registration& next, bool keep_duplicates, PublishTally& tally);
-  [[nodiscard]] bool register_primary(const Registration& next, BlockState seen, const Copies& others,
-                                      PublishTally& tally);
+  [[nodiscard]] bool register_primary(const Registration& next, BlockState seen, std::uint64_t ordinal,
+                                      std::uint32_t home_slot, PublishTally& tally);
   [[nodiscard]] bool register_secondary(const Registration& next, std::uint64_t ordinal, std::uint32_t version,
                                         PublishTally& tally);
   bool take_content(std::uint32_t block, RemovedKeys* removed);

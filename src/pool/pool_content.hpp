@@ -50,11 +50,12 @@ std::optional<BlockHandle> BasicBlockPool<Atom, Placement>::find(const BlockKey&
   return found.handle;
 }
 
-/// Three stages per element, each a few elements ahead of the next: load the bucket, load the line of the
+/// Four stages per element, each a few elements ahead of the next: load the bucket, load the line of the
 /// first candidate, compare.
 template <template <class> class Atom, class Placement>
 std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupId group,
                                                          std::span<BlockHandle> out) const {
+  constexpr std::size_t kDigestsAhead = 24;
   constexpr std::size_t kBucketsAhead = 16;
   constexpr std::size_t kLinesAhead = 8;
   const std::size_t length = std::min(chain.size(), out.size());
@@ -63,15 +64,21 @@ std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupI
   std::array<std::uint64_t, kBucketsAhead> hashes;
   std::size_t bucket = 0;
   std::size_t line = 0;
+  std::size_t digest = 0;
   for (std::size_t i = 0; i < length; ++i) {
-    // The first element is looked up alone: many chains end there, and loads ahead would be for nothing.
-    const std::size_t bucket_end = i == 0 ? 1 : std::min(length, i + kBucketsAhead);
+    // Few loads run ahead of the first element, at which many chains end: what is done for them fits into the time
+    // that its own bucket takes.
+    const std::size_t reach = i == 0 ? 2 : 1;
+    for (const std::size_t end = std::min(length, i + (kDigestsAhead / reach)); digest < end; ++digest) {
+      prefetch_to_read(&chain[digest]);
+    }
+    const std::size_t bucket_end = std::min(length, i + (kBucketsAhead / reach));
     for (; bucket < bucket_end; ++bucket) {
       keys[bucket % kBucketsAhead].assign(chain[bucket], group);
       hashes[bucket % kBucketsAhead] = keys[bucket % kBucketsAhead].mixed();
       index_.prefetch(hashes[bucket % kBucketsAhead]);
     }
-    const std::size_t line_end = i == 0 ? 0 : std::min(length, i + kLinesAhead);
+    const std::size_t line_end = std::min(length, i + (kLinesAhead / reach));
     for (line = std::max(line, i); line < line_end; ++line) {
       index_.for_each_match(hashes[line % kBucketsAhead], [&](std::uint32_t value) {
         if (value < num_blocks()) prefetch_to_read(&protocol_.line(value));
@@ -86,10 +93,15 @@ std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupI
 }
 
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::carries(std::uint32_t block, const KeyWords& key, BlockState state) const {
+[[gnu::always_inline]] inline bool BasicBlockPool<Atom, Placement>::carries(std::uint32_t block, const KeyWords& key,
+                                                                            BlockState state) const {
   if (!state.hashed()) return false;
-  if (protocol_.line(block).has_key(key)) return true;
-  if (secondaries() == nullptr) return false;
+  return protocol_.line(block).has_key(key) || (secondaries() != nullptr && carries_besides(block, key));
+}
+
+/// Whether one of the block's secondary keys is `key`.
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::carries_besides(std::uint32_t block, const KeyWords& key) const {
   bool found = false;
   index_.for_each_match(key.mixed(), [&](std::uint32_t value) {
     if (value < num_blocks()) return false;

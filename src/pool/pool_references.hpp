@@ -186,13 +186,24 @@ bool BasicBlockPool<Atom, Placement>::get_new_blocks(std::span<BlockId> out) {
   return true;
 }
 
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::prefetch_lines(std::span<const BlockId> blocks) const noexcept {
+  for (const BlockId block : blocks) {
+    if (block.value() < num_blocks()) protocol_.prefetch(block.value());
+  }
+}
+
+template <template <class> class Atom, class Placement>
+std::span<const BlockId> BasicBlockPool<Atom, Placement>::portion_of(std::span<const BlockId> blocks,
+                                                                     std::size_t from) noexcept {
+  return from < blocks.size() ? blocks.subspan(from, std::min(kReleasePortion, blocks.size() - from))
+                              : std::span<const BlockId>{};
+}
+
 /// How many of the blocks will probably need a place in the order.
 template <template <class> class Atom, class Placement>
 std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const BlockId> blocks) const noexcept {
   std::uint32_t expected = 0;
-  for (const BlockId block : blocks) {
-    if (block.value() < num_blocks()) protocol_.prefetch(block.value());
-  }
   for (const BlockId block : blocks) {
     if (block.value() >= num_blocks()) continue;
     const BlockState state = protocol_.state(block.value());
@@ -202,71 +213,80 @@ std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const B
 }
 
 /// Gives back one reference of each block. `uncredited` counts the blocks that became free; the caller
-/// credits them, since they can be reached now.
+/// credits them, since they can be reached now. In portions, so that the lines of one are loaded while the one
+/// before it is worked off.
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
                                               std::uint32_t& uncredited) {
   Shard& home = here();
   Fences* waiting = fence != nullptr ? &install_fences() : fences();
-  // With fences in use blocks may have to wait: places are taken one by one.
-  const std::uint32_t expected = waiting == nullptr ? expected_places(blocks) : 0;
-  bool good = true;
-  std::uint64_t fenced = 0;
-  std::uint64_t shared = 0;
-  OrderIncidents incidents;
-  RemovedKeys removed;
-  std::uint32_t ordered = 0;
-  typename Order::Stack::Chain blank;
+  ReleaseTally tally;
   const auto on_drop = [&](std::uint32_t block) {
     const auto& line = protocol_.line(block);
-    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
+    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(tally.removed));  // [K2]
   };
   {
-    typename Order::Tickets tickets(home.order, expected);
+    typename Order::Tickets tickets(home.order, 0);
     typename Fences::Tickets fence_tickets;
-    for (const BlockId id : blocks) {
-      const std::uint32_t block = id.value();
-      if (id == kNullBlock) continue;
-      if (block >= num_blocks()) {
-        report(ContractBreach::unknown_block, "free_blocks", id);
-        good = false;
-        continue;
-      }
-      if (fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
-      const auto choose = [&] {
-        // Read anew: the first fence ever may have been named by a former holder of this block.
-        if (waiting == nullptr) waiting = fences();
-        fence_tickets.attach(waiting);
-        return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
-      };
-      const ReleaseOutcome outcome = protocol_.release(block, choose, tickets, fence_tickets, &incidents.retries);
-      switch (outcome) {
-        case ReleaseOutcome::not_referenced:
-          report(ContractBreach::double_free, "free_blocks", id);
-          good = false;
-          break;
-        case ReleaseOutcome::ordered:
-          tickets.settle(protocol_, block, incidents, on_drop);
-          ++ordered;
-          break;
-        case ReleaseOutcome::blank: blank.append(protocol_, block); break;
-        case ReleaseOutcome::fenced:
-          fence_tickets.settle(protocol_, block);
-          ++fenced;
-          break;
-        case ReleaseOutcome::still_referenced: ++shared; break;
+    prefetch_lines(portion_of(blocks, 0));
+    for (std::size_t from = 0; from < blocks.size(); from += kReleasePortion) {
+      const std::span<const BlockId> portion = portion_of(blocks, from);
+      prefetch_lines(portion_of(blocks, from + kReleasePortion));
+      // With fences in use blocks may have to wait: places are taken one by one.
+      if (waiting == nullptr) tickets.renew(expected_places(portion));
+      for (const BlockId id : portion) {
+        const std::uint32_t block = id.value();
+        if (id == kNullBlock) continue;
+        if (block >= num_blocks()) {
+          report(ContractBreach::unknown_block, "free_blocks", id);
+          tally.good = false;
+          continue;
+        }
+        if (fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
+        const auto choose = [&] {
+          // Read anew: the first fence ever may have been named by a former holder of this block.
+          if (waiting == nullptr) waiting = fences();
+          fence_tickets.attach(waiting);
+          return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
+        };
+        switch (protocol_.release(block, choose, tickets, fence_tickets, &tally.incidents.retries)) {
+          case ReleaseOutcome::not_referenced:
+            report(ContractBreach::double_free, "free_blocks", id);
+            tally.good = false;
+            break;
+          case ReleaseOutcome::ordered:
+            tickets.settle(protocol_, block, tally.incidents, on_drop);
+            ++tally.ordered;
+            break;
+          case ReleaseOutcome::blank: tally.blank.append(protocol_, block); break;
+          case ReleaseOutcome::fenced:
+            fence_tickets.settle(protocol_, block);
+            ++tally.fenced;
+            break;
+          case ReleaseOutcome::still_referenced: ++tally.shared; break;
+        }
       }
     }
   }
-  home.order.stack().push(protocol_, blank);
-  home.order.compact(protocol_, ordered, incidents, on_drop);
-  uncredited = ordered + blank.size();
-  if (!removed.empty()) events_.append_removals(std::move(removed));
-  home.counters.template add<&PoolStats::released_blocks>(uncredited + fenced);
-  home.counters.template add_visibly<&PoolFlows::shared_releases>(shared);
-  home.counters.template add<&PoolFlows::fenced_blocks>(fenced);
-  note(home.counters, incidents);
-  return good;
+  hand_over(home, tally, uncredited);
+  return tally.good;
+}
+
+/// Makes what a release freed reachable, and counts it.
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::hand_over(Shard& home, ReleaseTally& tally, std::uint32_t& uncredited) {
+  const auto on_drop = [&](std::uint32_t block) {
+    const auto& line = protocol_.line(block);
+    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(tally.removed));  // [K2]
+  };
+  home.order.stack().push(protocol_, tally.blank);
+  home.order.compact(protocol_, tally.ordered, tally.incidents, on_drop);
+  uncredited = tally.ordered + tally.blank.size();
+  if (!tally.removed.empty()) events_.append_removals(std::move(tally.removed));
+  home.counters.template add<&PoolStats::released_blocks>(uncredited + tally.fenced);
+  home.counters.template add_visibly<&PoolFlows::shared_releases>(tally.shared);
+  home.counters.template add<&PoolFlows::fenced_blocks>(tally.fenced);
+  note(home.counters, tally.incidents);
 }
 
 template <template <class> class Atom, class Placement>

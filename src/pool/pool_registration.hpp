@@ -10,19 +10,20 @@ typename BasicBlockPool<Atom, Placement>::Copies BasicBlockPool<Atom, Placement>
                                                                                          std::uint64_t hash,
                                                                                          std::uint32_t except) const {
   Copies result;
-  result.home_empty = index_.survey(hash, [&](std::uint32_t value) {
+  index_.for_each_match(hash, [&](std::uint32_t value) {
     const Match candidate = match_value(value, key);
     if (candidate.found && value != except) {
       result.any = true;
       result.next_ordinal = std::max(result.next_ordinal, candidate.ordinal + 1);
     }
+    return false;
   });
   return result;
 }
 
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens) {
-  if (!publishable(block, key.group)) return false;
+  if (!accepts(key.group) || block == kNullBlock || !known(block, "publish")) return false;
   PublishTally tally;
   register_key(Registration(KeyWords(key), covered_tokens, block.value()), options_.duplicates == DuplicatePolicy::keep,
                tally);
@@ -37,29 +38,33 @@ std::size_t BasicBlockPool<Atom, Placement>::publish_chain(std::span<const Block
                                                            GroupId group, std::int64_t tokens_before,
                                                            std::int64_t block_tokens) {
   constexpr std::size_t kPortion = 8;
+  if (!accepts(group)) return 0;
   const std::size_t length = std::min(blocks.size(), chain.size());
   const bool keep_duplicates = options_.duplicates == DuplicatePolicy::keep;
   std::array<std::array<Registration, kPortion>, 2> portions;
   std::size_t prepared = 0;
+  std::int64_t covered = tokens_before;
   const auto prepare = [&](std::array<Registration, kPortion>& portion) {
     std::size_t count = 0;
     for (; prepared < length && count < kPortion; ++prepared) {
-      if (!publishable(blocks[prepared], group)) continue;
-      const std::int64_t covered = tokens_before + (static_cast<std::int64_t>(prepared + 1) * block_tokens);
+      covered += block_tokens;
+      const BlockId block = blocks[prepared];
+      if (block == kNullBlock || !known(block, "publish")) continue;
       Registration& next = portion[count++];
-      next.assign(chain[prepared], group, covered, blocks[prepared].value());
+      next.assign(chain[prepared], group, covered, block.value());
       index_.prefetch_insertion(next.hash);
       protocol_.prefetch(next.block);
     }
     return count;
   };
   PublishTally tally;
-  std::size_t count = prepare(portions[0]);
-  for (std::size_t turn = 0; count > 0; ++turn) {
-    const std::size_t following = prepare(portions[(turn + 1) % 2]);
-    for (const Registration& next : std::span(portions[turn % 2]).first(count)) {
+  std::size_t count = 0;
+  for (std::size_t turn = 0;; ++turn) {
+    const std::size_t following = prepare(portions[turn % 2]);
+    for (const Registration& next : std::span(portions[(turn + 1) % 2]).first(count)) {
       register_key(next, keep_duplicates, tally);
     }
+    if (following == 0) break;
     count = following;
   }
   note(tally);
@@ -67,9 +72,8 @@ std::size_t BasicBlockPool<Atom, Placement>::publish_chain(std::span<const Block
 }
 
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::publishable(BlockId block, GroupId group) const {
-  return options_.enable_caching && block != kNullBlock && group.value() <= KeyWords::kMaxGroup &&
-         known(block, "publish");
+bool BasicBlockPool<Atom, Placement>::accepts(GroupId group) const noexcept {
+  return options_.enable_caching && group.value() <= KeyWords::kMaxGroup;
 }
 
 template <template <class> class Atom, class Placement>
@@ -82,17 +86,21 @@ void BasicBlockPool<Atom, Placement>::note(const PublishTally& tally) noexcept {
   counters.note_probe(tally.longest_probe);
 }
 
+// The steps of one registration are inlined into the loop over a chain: what lies between its two exchanges is exposed
+// to the caller in full.
 template <template <class> class Atom, class Placement>
-void BasicBlockPool<Atom, Placement>::register_key(const Registration& next, bool keep_duplicates,
-                                                   PublishTally& tally) {
+[[gnu::always_inline]] inline void BasicBlockPool<Atom, Placement>::register_key(const Registration& next,
+                                                                                 bool keep_duplicates,
+                                                                                 PublishTally& tally) {
   const BlockState seen = protocol_.state(next.block);
   if (seen.refs() == 0 || (seen.hashed() && carries(next.block, next.key, seen))) return;
   const std::uint32_t version = protocol_.line(next.block).version.load(std::memory_order_acquire);  // [K2]
-  const Copies others = copies(next.key, next.hash);
+  const typename PrefixIndex<Atom>::Survey bucket = index_.survey(next.hash);
+  const Copies others = bucket.may_match ? copies(next.key, next.hash) : Copies{};
   tally.duplicates += others.any ? 1U : 0U;
   if (others.any && !keep_duplicates) return;
   const bool done = seen.hashed() ? register_secondary(next, others.next_ordinal, version, tally)
-                                  : register_primary(next, seen, others, tally);
+                                  : register_primary(next, seen, others.next_ordinal, bucket.empty_slot, tally);
   if (!done) return;
   // Another thread may have asked when neither of the two was there yet. Whoever sees a second copy behind its own
   // publication withdraws its own: both may, but no two stay.
@@ -106,14 +114,14 @@ void BasicBlockPool<Atom, Placement>::register_key(const Registration& next, boo
 }
 
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::register_primary(const Registration& next, BlockState seen, const Copies& others,
-                                                       PublishTally& tally) {
+[[gnu::always_inline]] inline bool BasicBlockPool<Atom, Placement>::register_primary(
+    const Registration& next, BlockState seen, std::uint64_t ordinal, std::uint32_t home_slot, PublishTally& tally) {
   if (!protocol_.begin_writing(next.block, seen)) return false;
   auto& line = protocol_.line(next.block);
   const std::uint32_t version = line.version.load(std::memory_order_relaxed) + 1;  // [K1] the writer's own
   line.version.store(version, std::memory_order_release);                          // [K1]
-  line.store_key(next.key, next.covered, others.next_ordinal);
-  const std::uint32_t slot = index_.insert(next.hash, next.block, others.home_empty);
+  line.store_key(next.key, next.covered, ordinal);
+  const std::uint32_t slot = index_.insert(next.hash, next.block, home_slot);
   const bool entered = slot != PrefixIndex<Atom>::kNoPosition;
   if (entered) {
     tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, slot));

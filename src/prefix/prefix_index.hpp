@@ -37,18 +37,16 @@ class PrefixIndex {
     if (at < buckets_.size()) prefetch_to_write(&buckets_[at]);
   }
 
-  /// Enters `value` and answers its position; kNoPosition when no slot is left. `home_empty` are the empty slots of
-  /// the home bucket as survey() saw them, if it was asked. Lock-free: a slot is lost only to another insertion.
-  [[nodiscard]] std::uint32_t insert(std::uint64_t hash, std::uint32_t value, std::uint32_t home_empty = 0) noexcept {
+  /// Enters `value` and answers its position; kNoPosition when no slot is left. `home_slot` is the empty slot that
+  /// survey() named, if it was asked. Lock-free: a slot is lost only to another insertion.
+  [[nodiscard]] std::uint32_t insert(std::uint64_t hash, std::uint32_t value,
+                                     std::uint32_t home_slot = kSlotsPerBucket) noexcept {
     const std::size_t home = home_of(hash);
     const std::uint64_t entry = (std::uint64_t{value + 1U} << 32U) | fingerprint_of(hash);
-    if (const std::uint32_t slot = enter(buckets_[home], home_empty, entry); slot != kNoPosition) {
-      return position_of(home, slot);
+    if (home_slot < kSlotsPerBucket && enter_slot(buckets_[home], home_slot, entry)) {
+      return position_of(home, home_slot);
     }
-    if (const std::uint32_t slot = enter(buckets_[home], empty_slots(buckets_[home]), entry); slot != kNoPosition) {
-      return position_of(home, slot);
-    }
-    return insert_elsewhere(home, entry);
+    return insert_anywhere(home, entry);
   }
 
   /// Removes the entry that insert() put at `position`. `hash_of()` answers the hash it was put there for; it is asked
@@ -74,27 +72,24 @@ class PrefixIndex {
     return farthest > 0 && scan_elsewhere(home, farthest, fingerprint, visit);
   }
 
-  /// Calls visit(value) for each entry with the fingerprint of `hash` and answers which slots of its home bucket are
-  /// empty, one bit each: what a registration wants to know before its insert(). Wait-free.
-  template <class Visit>
-  std::uint32_t survey(std::uint64_t hash, Visit&& visit) const {
+  /// What a registration wants to know of a home bucket before its insert().
+  struct Survey {
+    std::uint32_t empty_slot = kSlotsPerBucket;  ///< kSlotsPerBucket: none
+    bool may_match = false;                      ///< for_each_match() might visit something
+  };
+  /// One pass over the home bucket of `hash`. Wait-free.
+  [[nodiscard]] Survey survey(std::uint64_t hash) const noexcept {
     const Bucket& bucket = buckets_[home_of(hash)];
     const std::uint32_t fingerprint = fingerprint_of(hash);
-    std::uint32_t empty = 0;
-    std::uint32_t matches = 0;
+    Survey result;
     for_each_slot([&](std::uint32_t i) {
       const std::uint64_t entry = bucket.slots[i].load(std::memory_order_acquire);  // [I2]
-      empty |= (entry == kEmpty ? 1U : 0U) << i;
-      matches |= (static_cast<std::uint32_t>(entry) == fingerprint ? 1U : 0U) << i;
+      result.empty_slot = entry == kEmpty ? i : result.empty_slot;
+      result.may_match |= static_cast<std::uint32_t>(entry) == fingerprint;
     });
     const std::uint64_t meta = bucket.meta.load(std::memory_order_acquire);  // [I5]
-    if (matches != 0 || (meta & kDistanceMask) != 0) {
-      for_each_match(hash, [&](std::uint32_t value) {
-        visit(value);
-        return false;
-      });
-    }
-    return empty;
+    result.may_match |= (meta & kDistanceMask) != 0;
+    return result;
   }
 
   /// How many buckets lie between the home of `hash` and `position`.
@@ -205,29 +200,24 @@ class PrefixIndex {
     return bits;
   }
 
-  /// Puts the entry into one of the slots, of which others may have taken some meanwhile; kNoPosition: all of them.
-  [[nodiscard]] static std::uint32_t enter(Bucket& bucket, std::uint32_t slots, std::uint64_t entry) noexcept {
-    for (; slots != 0; slots &= slots - 1) {
-      const auto i = static_cast<std::uint32_t>(std::countr_zero(slots));
-      std::uint64_t expected = kEmpty;
-      if (bucket.slots[i].compare_exchange_strong(expected, entry, std::memory_order_release,
-                                                  std::memory_order_relaxed)) {  // [I1]
-        return i;
-      }
-    }
-    return kNoPosition;
+  /// False: another insertion has taken the slot.
+  [[nodiscard]] static bool enter_slot(Bucket& bucket, std::uint32_t slot, std::uint64_t entry) noexcept {
+    std::uint64_t expected = kEmpty;
+    return bucket.slots[slot].compare_exchange_strong(expected, entry, std::memory_order_release,
+                                                      std::memory_order_relaxed);  // [I1]
   }
 
-  [[gnu::noinline]] std::uint32_t insert_elsewhere(std::size_t home, std::uint64_t entry) noexcept {
+  [[nodiscard]] std::uint32_t insert_anywhere(std::size_t home, std::uint64_t entry) noexcept {
     bool counted = false;
-    for (std::size_t distance = 1; distance < buckets_.size(); ++distance) {
+    for (std::size_t distance = 0; distance < buckets_.size(); ++distance) {
       const std::size_t at = wrapped(home + distance);
-      const std::uint32_t empty = empty_slots(buckets_[at]);
-      if (empty == 0) continue;
-      account(buckets_[home], distance, !counted);
-      counted = true;
-      if (const std::uint32_t slot = enter(buckets_[at], empty, entry); slot != kNoPosition) {
-        return position_of(at, slot) | kElsewhere;
+      for (std::uint32_t empty = empty_slots(buckets_[at]); empty != 0; empty &= empty - 1) {
+        if (distance > 0) {
+          account(buckets_[home], distance, !counted);
+          counted = true;
+        }
+        const auto slot = static_cast<std::uint32_t>(std::countr_zero(empty));
+        if (enter_slot(buckets_[at], slot, entry)) return position_of(at, slot) | (distance > 0 ? kElsewhere : 0);
       }
     }
     if (counted) discount(buckets_[home]);

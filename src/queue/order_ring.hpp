@@ -22,8 +22,8 @@ enum class PutOutcome {
 };
 
 struct RingEntry {
-  std::uint64_t position = 0;
-  std::uint32_t block = 0;  ///< 0: a killed position
+  std::uint64_t position;
+  std::uint32_t block;  ///< 0: a killed position
 };
 
 template <template <class> class Atom>
@@ -40,6 +40,10 @@ class OrderRing {
     return tail_.fetch_add(count, std::memory_order_acq_rel);  // [R1]
   }
 
+  /// Starts loading the slots of the next `count` entries, to be taken.
+  void prefetch_entries(std::uint32_t count) const noexcept {
+    prefetch(head_.load(std::memory_order_relaxed), count);  // [H]
+  }
   /// Starts loading the slots of positions that were taken, to be written.
   void prefetch(std::uint64_t position, std::uint32_t count) const noexcept {
     constexpr std::uint64_t kSlotsPerLine = kCacheLineBytes / sizeof(std::uint64_t);

@@ -55,14 +55,17 @@ class ShardOrder {
   class Tickets {
    public:
     Tickets(ShardOrder& order, std::uint32_t expected) : order_(order), ring_(order.ring_of(young_role)) {
-      if (expected > 0) take(expected);
+      renew(expected);
     }
-    ~Tickets() {
-      for (; next_ != end_; ++next_) order_.rings_[ring_].kill(next_);
-    }
+    ~Tickets() { drop(); }
     Tickets(const Tickets&) = delete;
     Tickets& operator=(const Tickets&) = delete;
 
+    /// Takes positions for the next blocks of the release, after those that the last ones did not use are dropped.
+    void renew(std::uint32_t expected) noexcept {
+      drop();
+      if (expected > 0) take(expected);
+    }
     [[nodiscard]] std::uint32_t peek() noexcept {
       if (next_ == end_) take(1);
       return order_.codec_.order(order_.shard_, ring_, next_);
@@ -79,7 +82,10 @@ class ShardOrder {
     void take(std::uint32_t count) noexcept {
       next_ = order_.rings_[ring_].take_positions(count);
       end_ = next_ + count;
-      order_.rings_[ring_].prefetch(next_, count);
+      order_.rings_[ring_].prefetch(next_, 2 * count);  // and for the next blocks, which mostly follow
+    }
+    void drop() noexcept {
+      for (; next_ != end_; ++next_) order_.rings_[ring_].kill(next_);
     }
     ShardOrder& order_;
     std::uint32_t ring_;
@@ -108,21 +114,24 @@ class ShardOrder {
   }
 
   /// Claims up to out.size() blocks from one ring, oldest first; calls on_claimed(block) for each that
-  /// had content, before the next is claimed, and on_candidate(block) for a whole run before its first claim:
+  /// had content, before the next is claimed, and on_candidate(block) a few blocks ahead of that:
   /// time to start loading what on_claimed will need. The caller holds as many reservations. Lock-free.
   template <class OnCandidate, class OnClaimed>
   [[nodiscard]] std::size_t claim(Protocol& protocol, Role role, std::span<std::uint32_t> out,
                                   OrderIncidents& incidents, OnCandidate&& on_candidate, OnClaimed&& on_claimed) {
     const std::uint32_t ring = ring_of(role);
     std::size_t claimed = 0;
+    rings_[ring].prefetch_entries(kClaimRun);
     while (claimed < out.size()) {
       std::array<RingEntry, kClaimRun> run;
       const std::size_t wanted = out.size() - claimed < kClaimRun ? out.size() - claimed : kClaimRun;
       const std::size_t found = rings_[ring].take(std::span(run).first(wanted), incidents.dead_slots);
       if (found == 0) break;
-      for (std::size_t i = 0; i < found; ++i) protocol.prefetch(run[i].block);
-      for (std::size_t i = 0; i < found; ++i) on_candidate(run[i].block);
+      std::size_t line = 0;
+      std::size_t candidate = 0;
       for (std::size_t i = 0; i < found; ++i) {
+        for (; line < found && line < i + kLinesAhead; ++line) protocol.prefetch(run[line].block);
+        for (; candidate < found && candidate < i + kCandidatesAhead; ++candidate) on_candidate(run[candidate].block);
         const std::uint32_t block = run[i].block;
         BlockState before;
         if (block == 0 || !protocol.claim_in_order(block, ticket(ring, run[i].position), before, &incidents.retries)) {
@@ -132,6 +141,7 @@ class ShardOrder {
         out[claimed++] = block;
       }
     }
+    if (claimed > 0) rings_[ring].prefetch_entries(kClaimRun);  // for the next allocation
     return claimed;
   }
 
@@ -165,6 +175,9 @@ class ShardOrder {
  private:
   static constexpr std::size_t kRun = 32;       ///< entries that compaction looks at together
   static constexpr std::size_t kClaimRun = 64;  ///< entries that an allocation takes together
+  // The processor keeps about 16 loads in flight; asked for more it waits before it goes on.
+  static constexpr std::size_t kLinesAhead = 14;      ///< blocks whose lines are on their way to be claimed
+  static constexpr std::size_t kCandidatesAhead = 6;  ///< of them, those that are looked at already
 
   [[nodiscard]] static std::uint32_t ring_in(std::uint64_t roles, Role role) noexcept {
     return static_cast<std::uint32_t>(roles >> (2U * role)) & 3U;

@@ -116,27 +116,26 @@ TEST(PrefixIndex, AsksForTheHashOfAnErasedEntryOnlyWhereABucketHasToKnow) {
   EXPECT_EQ(index.num_overflowed(), 0U);
 }
 
-TEST(PrefixIndex, ASurveyNamesEmptySlotsAndVisitsEveryMatch) {
+TEST(PrefixIndex, ASurveyNamesAnEmptySlotAndWhetherSomethingMayMatch) {
   Index index(3);
-  const auto survey = [&](std::uint64_t hash, std::multiset<std::uint32_t>& found) {
-    return index.survey(hash, [&](std::uint32_t value) { found.insert(value); });
-  };
-  std::multiset<std::uint32_t> found;
-  EXPECT_EQ(survey(5, found), 0x7fU);
+  EXPECT_LT(index.survey(5).empty_slot, Index::kSlotsPerBucket);
+  EXPECT_FALSE(index.survey(5).may_match);
   std::vector<std::uint32_t> positions;
-  for (std::uint32_t value = 0; value < 10; ++value) {  // three of them in the next bucket
-    positions.push_back(index.insert(5, value, survey(5, found)));
+  for (std::uint32_t value = 0; value < Index::kSlotsPerBucket; ++value) {
+    positions.push_back(index.insert(5, value, index.survey(5).empty_slot));
     ASSERT_NE(positions.back(), Index::kNoPosition);
+    EXPECT_TRUE(index.survey(5).may_match);
+    EXPECT_FALSE(index.survey(6).may_match);
   }
-  found.clear();
-  EXPECT_EQ(survey(5, found), 0U);
-  EXPECT_EQ(found, (std::multiset<std::uint32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(index.survey(6).empty_slot, Index::kSlotsPerBucket);
+  ASSERT_NE(index.insert(6, 8, index.survey(6).empty_slot), Index::kNoPosition);  // stands in the next bucket
+  EXPECT_TRUE(index.survey(6).may_match);
   index.erase(5, positions[3]);
-  EXPECT_EQ(survey(5, found), 1U << 3U);
-  const std::uint32_t outdated = 0x7f;  // slots that others have taken since
+  EXPECT_EQ(index.survey(5).empty_slot, positions[3]);
+  const std::uint32_t outdated = (positions[3] + 1) % Index::kSlotsPerBucket;  // taken by another thread since
   EXPECT_EQ(index.insert(5, 11, outdated), positions[3]);
   EXPECT_NE(index.insert(5, 12, outdated), Index::kNoPosition);
-  EXPECT_EQ(index.num_entries(), 11U);
+  EXPECT_EQ(index.num_entries(), 9U);
 }
 
 TEST(PrefixIndex, ProbesStayShortAfterManyReplacements) {
