@@ -209,7 +209,7 @@ class BasicBlockPool {
   /// What the registrations of one call came to.
   struct PublishTally {
     std::uint64_t published = 0;
-    std::uint64_t begun = 0;  ///< of them, primary keys
+    std::uint64_t further = 0;  ///< of them, keys of blocks that had one
     std::uint64_t duplicates = 0;
     std::uint64_t index_full = 0;
     std::uint64_t longest_probe = 0;

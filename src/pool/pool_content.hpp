@@ -283,7 +283,8 @@ void BasicBlockPool<Atom, Placement>::move_block_hashes(BlockId source, BlockId 
     for (const KeyWords& key : further) register_key(Registration(key, 0, target.value()), true, moved);
     ended = take_content(source.value(), nullptr);
   }
-  moved.published = moved.duplicates = 0;  // nothing new: it only stands elsewhere
+  here().counters.template add<&PoolFlows::moved_contents>(moved.published - moved.further);
+  moved.published = moved.further = moved.duplicates = 0;  // nothing new: it only stands elsewhere
   note(moved);
   here().counters.template add<&PoolFlows::ended_contents>(ended ? 1 : 0);
 }

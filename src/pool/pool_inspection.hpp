@@ -25,7 +25,8 @@ PoolCounts BasicBlockPool<Atom, Placement>::counts() const noexcept {
     return std::min(static_cast<std::int64_t>(difference) < 0 ? std::uint64_t{0} : difference, counts.usable);
   };
   counts.free = std::min(capacity_.free(), counts.usable);
-  counts.cached = within(flows.begun_contents - flows.ended_contents);
+  counts.cached = within(stats.published_keys - flows.further_keys + flows.moved_contents - stats.evicted_blocks -
+                         flows.ended_contents);
   counts.referenced = within(stats.allocated_blocks + flows.revived_blocks - stats.released_blocks);
   counts.fenced = within(flows.fenced_blocks - flows.unfenced_blocks);
   counts.reserved = within(counts.usable - counts.free - counts.referenced - counts.fenced);

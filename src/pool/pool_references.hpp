@@ -152,7 +152,6 @@ void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
   if (!removed.empty()) events_.append_removals(std::move(removed));
   home.counters.template add<&PoolStats::allocated_blocks>(out.size());
   home.counters.template add<&PoolStats::evicted_blocks>(evicted);
-  home.counters.template add<&PoolFlows::ended_contents>(evicted);
   home.counters.template add<&PoolStats::stolen_blocks>(tally.stolen);
   home.counters.template add<&PoolStats::rescans>(rescans);
   note(home.counters, tally.incidents);

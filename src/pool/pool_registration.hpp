@@ -80,7 +80,7 @@ template <template <class> class Atom, class Placement>
 void BasicBlockPool<Atom, Placement>::note(const PublishTally& tally) noexcept {
   ShardCounters<Atom>& counters = here().counters;
   counters.template add<&PoolStats::published_keys>(tally.published);
-  counters.template add<&PoolFlows::begun_contents>(tally.begun);
+  counters.template add<&PoolFlows::further_keys>(tally.further);
   counters.template add<&PoolStats::duplicate_keys>(tally.duplicates);
   counters.template add<&PoolStats::index_full>(tally.index_full);
   counters.note_probe(tally.longest_probe);
@@ -110,7 +110,7 @@ template <template <class> class Atom, class Placement>
     return;
   }
   ++tally.published;
-  tally.begun += seen.hashed() ? 0U : 1U;
+  tally.further += seen.hashed() ? 1U : 0U;
 }
 
 template <template <class> class Atom, class Placement>

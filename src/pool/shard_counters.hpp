@@ -10,10 +10,12 @@
 
 namespace kvpool {
 
-/// Where blocks and contents went; the differences say how many there are (PoolCounts).
+/// Where blocks and contents went besides what PoolStats says; the differences say how many there are (PoolCounts).
+/// What happens often is counted once.
 struct PoolFlows {
-  std::uint64_t begun_contents = 0;   ///< blocks that got a primary key
-  std::uint64_t ended_contents = 0;   ///< blocks that lost it
+  std::uint64_t further_keys = 0;     ///< published keys of blocks that had one already
+  std::uint64_t moved_contents = 0;   ///< blocks that took a primary key over from another
+  std::uint64_t ended_contents = 0;   ///< blocks that lost it otherwise than by eviction
   std::uint64_t revived_blocks = 0;   ///< unreferenced blocks that a pin or touch took
   std::uint64_t fenced_blocks = 0;    ///< released into the fence queue
   std::uint64_t unfenced_blocks = 0;  ///< left it, handed over or pinned
@@ -76,8 +78,8 @@ class alignas(kCacheLineBytes) ShardCounters {
       &PoolStats::retries,          &PoolStats::dropped_entries,
       &PoolStats::moved_entries,    &PoolStats::longest_probe};
   static constexpr std::uint64_t PoolFlows::*kFlowMembers[] = {
-      &PoolFlows::begun_contents,  &PoolFlows::ended_contents, &PoolFlows::revived_blocks, &PoolFlows::fenced_blocks,
-      &PoolFlows::unfenced_blocks, &PoolFlows::shared_pins,    &PoolFlows::shared_releases};
+      &PoolFlows::further_keys,  &PoolFlows::moved_contents,  &PoolFlows::ended_contents, &PoolFlows::revived_blocks,
+      &PoolFlows::fenced_blocks, &PoolFlows::unfenced_blocks, &PoolFlows::shared_pins,    &PoolFlows::shared_releases};
   static constexpr std::size_t kStats = sizeof kStatMembers / sizeof kStatMembers[0];
   static constexpr std::size_t kFlows = sizeof kFlowMembers / sizeof kFlowMembers[0];
   static_assert(sizeof(PoolStats) == kStats * sizeof(std::uint64_t), "every counter is kept");
