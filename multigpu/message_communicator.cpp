@@ -29,6 +29,22 @@ std::vector<const T*> pointers_to(const std::vector<Bytes>& parts) {
   return out;
 }
 
+/// What most ranks sent, of several the lowest rank's: every rank names the same ones as those that differ, also the
+/// one that differs itself.
+std::size_t usual_length(const std::vector<Bytes>& all) {
+  std::size_t usual = 0;
+  std::ptrdiff_t most = 0;
+  for (const Bytes& candidate : all) {
+    const auto same = [&](const Bytes& other) { return other.size() == candidate.size(); };
+    const std::ptrdiff_t count = std::count_if(all.begin(), all.end(), same);
+    if (count > most) {
+      most = count;
+      usual = candidate.size();
+    }
+  }
+  return usual;
+}
+
 }  // namespace
 
 MessageCommunicator::MessageCommunicator(std::unique_ptr<Transport> transport)
@@ -160,7 +176,7 @@ Status MessageCommunicator::all_reduce_min(std::span<std::int64_t> values, Timeo
   if (auto ended = begin(op, FrameKind::all_reduce_min, "all_reduce_min", timeout)) return *ended;
   auto all = exchange(op, std::as_bytes(std::span<const std::int64_t>(values)));
   if (!all) return all.error();
-  const std::vector<std::size_t> lengths(all->size(), values.size_bytes());
+  const std::vector<std::size_t> lengths(all->size(), usual_length(*all));
   if (auto failed = refuse_other_lengths(op, *all, lengths)) return *failed;
   for (const std::int64_t* theirs : pointers_to<std::int64_t>(*all)) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::min(values[i], theirs[i]);
@@ -175,7 +191,7 @@ Status MessageCommunicator::all_reduce_sum_of(FrameKind kind, std::span<T> value
   if (values.size_bytes() > kWholeSumBytes && world_ > 2) return sum_in_slices(op, values);
   auto all = exchange(op, std::as_bytes(std::span<const T>(values)));
   if (!all) return all.error();
-  const std::vector<std::size_t> lengths(all->size(), values.size_bytes());
+  const std::vector<std::size_t> lengths(all->size(), usual_length(*all));
   if (auto failed = refuse_other_lengths(op, *all, lengths)) return *failed;
   tree_sum(pointers_to<T>(*all), values.data(), values.size());
   return {};
@@ -202,7 +218,8 @@ Status MessageCommunicator::sum_in_slices(const Operation& op, std::span<T> valu
   const auto own = bytes_of_slice(me);
   arrived[me] = Bytes(own.begin(), own.end());
   for (std::size_t r = 0; r < world; ++r) parts[r] = std::move(*arrived[r]);
-  if (auto failed = refuse_other_lengths(op, parts, std::vector<std::size_t>(world, own.size()))) return *failed;
+  if (auto failed = refuse_other_lengths(op, parts, std::vector<std::size_t>(world, usual_length(parts))))
+    return *failed;
   tree_sum(pointers_to<T>(parts), slice(me).data(), slice(me).size());
 
   // ... and hands the result to all.
