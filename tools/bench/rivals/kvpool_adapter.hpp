@@ -30,7 +30,12 @@ class PoolAdapter {
     if (found == 0) {
       return 0;
     }
-    auto reservation = pool_.try_reserve(static_cast<std::uint32_t>(found));
+    // Only hits that nobody references need room. One that loses its last holder until it is pinned ends the prefix.
+    std::uint32_t unreferenced = 0;
+    for (const BlockHandle& handle : std::span(handles).first(found)) {
+      unreferenced += pool_.ref_count(handle.id) == 0 ? 1U : 0U;
+    }
+    auto reservation = pool_.try_reserve(unreferenced);
     if (!reservation) {
       return 0;
     }
