@@ -24,14 +24,20 @@ class ShardWatch {
   template <class Shards>
   [[nodiscard]] std::optional<std::uint32_t> idle(const Shards& shards, std::uint32_t self) noexcept {
     const std::uint64_t puts = shards[self]->order.puts_hint();
-    const std::uint32_t verdict = verdict_.load(std::memory_order_relaxed);            // [H]
+    const std::uint32_t verdict = verdict_.load(std::memory_order_relaxed);  // [H]
+    const std::uint32_t shard = verdict & ~kIdle;
+    const auto untouched = [&] {
+      return shards[shard]->order.puts_hint() == seen_.load(std::memory_order_relaxed);  // [H]
+    };
     if (static_cast<std::int64_t>(puts - due_.load(std::memory_order_relaxed)) < 0) {  // [H]
-      return (verdict & kIdle) != 0 ? std::optional(verdict & ~kIdle) : std::nullopt;
+      if ((verdict & kIdle) == 0) return std::nullopt;
+      if (untouched()) return shard;
+      verdict_.store(shard, std::memory_order_relaxed);  // [H] something was put there
+      return std::nullopt;
     }
     due_.store(puts + (2 * shards[self]->order.span_hint()) + kLeastPeriod, std::memory_order_relaxed);  // [H]
-    const std::uint32_t shard = verdict & ~kIdle;
-    if (shard != kNobody && shards[shard]->order.puts_hint() == seen_.load(std::memory_order_relaxed)) {  // [H]
-      verdict_.store(shard | kIdle, std::memory_order_relaxed);                                           // [H]
+    if (shard != kNobody && untouched()) {
+      verdict_.store(shard | kIdle, std::memory_order_relaxed);  // [H]
       return shard;
     }
     const auto count = static_cast<std::uint32_t>(shards.size());

@@ -63,6 +63,23 @@ TEST_F(ShardWatchTest, WhatAThreadLeftBehindIsEvictedBeforeWhatItMadeSince) {
   }
 }
 
+TEST_F(ShardWatchTest, AShardIsNotIdleAnyMoreOnceSomethingIsPutIntoIt) {
+  BasicBlockPool<std::atomic, Declared> pool(options(2));
+  Declared::shard = 1;
+  store(pool, kUsable / 2);
+  Declared::shard = 0;
+  while (pool.find(key_of(0))) store(pool, 1);  // the other shard's oldest: it counts as idle by now
+  store(pool, 9);
+  EXPECT_FALSE(pool.find(key_of(9)));
+  EXPECT_TRUE(pool.find(key_of(10)));
+  Declared::shard = 1;
+  store(pool, 1);
+  const std::uint64_t stolen = pool.stats().stolen_blocks;
+  Declared::shard = 0;
+  store(pool, kUsable / 4);
+  EXPECT_EQ(pool.stats().stolen_blocks, stolen);
+}
+
 TEST_F(ShardWatchTest, AShardThatIsInUseKeepsItsContent) {
   BasicBlockPool<std::atomic, Declared> pool(options(2));
   const auto by_turns = [&] {
