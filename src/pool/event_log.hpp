@@ -78,11 +78,12 @@ class EventLog {
 
  private:
   void push(EventNode& node) noexcept {
-    std::uint64_t head = head_.load(std::memory_order_relaxed);  // [H]
+    // The number of another thread's node is of use only to who sees the storage that it was made in.
+    std::uint64_t head = head_.load(std::memory_order_acquire);  // [E2] to be hung behind
     do {
       node.next = top_of(head) == kNone ? nullptr : &(*nodes_)[top_of(head)];
-    } while (!head_.compare_exchange_weak(head, word(batches_of(head), node.number), std::memory_order_release,
-                                          std::memory_order_relaxed));  // [E1]
+    } while (!head_.compare_exchange_weak(head, word(batches_of(head), node.number), std::memory_order_acq_rel,
+                                          std::memory_order_acquire));  // [E1] [E2]
   }
 
   static constexpr std::uint32_t kNone = 0xffffffffU;
