@@ -97,7 +97,7 @@ class BasicBlockPool {
 
   // events
   void append_event(KVEvent event);
-  void append_event(EventDraft&& draft) noexcept;
+  void append_event(EventDraft&& draft);
   [[nodiscard]] EventDraft draft_event() { return events_.draft(lane()); }
   [[nodiscard]] std::vector<KVEvent> take_events() { return events_.take(); }
   [[nodiscard]] EventBatch take_event_batch() noexcept { return events_.take_batch(); }

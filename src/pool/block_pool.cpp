@@ -109,7 +109,7 @@ BlockHandle BlockPool::handle(BlockId block) const noexcept { return impl_->pool
 // --- events and inspection -----------------------------------------------------------------------------
 
 void BlockPool::append_event(KVEvent event) { impl_->pool.append_event(std::move(event)); }
-void BlockPool::append_event(EventDraft&& draft) noexcept { impl_->pool.append_event(std::move(draft)); }
+void BlockPool::append_event(EventDraft&& draft) { impl_->pool.append_event(std::move(draft)); }
 EventDraft BlockPool::draft_event() { return impl_->pool.draft_event(); }
 std::vector<KVEvent> BlockPool::take_events() { return impl_->pool.take_events(); }
 EventBatch BlockPool::take_event_batch() noexcept { return impl_->pool.take_event_batch(); }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "kvpool/foundation/contract.hpp"
 #include "kvpool/pool/event_batch.hpp"
 #include "kvpool/pool/event_draft.hpp"
 #include "pool/event_node.hpp"
@@ -48,8 +49,13 @@ class EventLog {
   [[nodiscard]] EventDraft draft(std::uint32_t lane = 0) {
     return {*nodes_, nodes_->take(EventNode::Kind::stored, lane)};
   }
-  void append(EventDraft&& draft) noexcept {
-    if (EventNode* const node = draft.release()) push(*node);
+  /// A draft of another log is reported and left to its owner: the numbers of its nodes mean other nodes here.
+  void append(EventDraft&& draft) {
+    if (draft.source_ != nodes_.get()) {
+      report_contract_violation({ContractBreach::foreign_handle, "append_event: a draft of another pool"});
+    } else if (EventNode* const node = draft.release()) {
+      push(*node);
+    }
   }
   void append_removals(RemovedKeys keys) noexcept {
     if (EventNode* const node = keys.release()) push(*node);

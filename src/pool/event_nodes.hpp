@@ -17,14 +17,17 @@
 
 namespace kvpool {
 
-/// There are never more nodes than were in use at one moment, those in the hands of threads that are just taking one
-/// or giving one back included: a node is made only by who found every lane empty.
+/// A node is made only by who found no free one of its kind on any lane, so there are about as many of each kind as
+/// were in use at one moment, those in the hands of threads that are just taking one or giving one back included. (A
+/// few more where nodes change lanes behind the back of a thread that looks for one.)
 template <template <class> class Atom>
 class EventNodes final : public EventNodeSource {
  public:
   /// Nodes with smaller numbers keep the memory of their containers while nobody uses them. Those beyond are what a
-  /// burst has made, and keep 64 bytes.
+  /// burst has made, and keep 64 bytes. So does one that has grown beyond what is usual: with time each would.
   static constexpr std::uint32_t kWarmNodes = 4096;
+  static constexpr std::size_t kWarmKeys = 1024;
+  static constexpr std::size_t kWarmTokens = 8192;
 
   explicit EventNodes(std::uint32_t lanes) : lanes_(lanes) {}
 
@@ -111,10 +114,15 @@ class EventNodes final : public EventNodeSource {
     window.reset();
     session.reset();
   }
+  static bool is_large(const EventNode& node) noexcept {
+    return node.removed.capacity() > kWarmKeys ||
+           (node.stored != nullptr &&
+            (node.stored->token_ids.capacity() > kWarmTokens || node.stored->block_hashes.capacity() > kWarmKeys));
+  }
   static void empty(EventNode& node) noexcept {
     node.removed.clear();
     node.other.reset();
-    if (node.number >= kWarmNodes) {
+    if (node.number >= kWarmNodes || is_large(node)) {
       std::vector<BlockKey>().swap(node.removed);
       node.stored.reset();
     }

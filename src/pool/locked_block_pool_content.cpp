@@ -184,7 +184,7 @@ void LockedBlockPool::append_event(KVEvent event) {
   if (options_.enable_events) events_.append(std::move(event), here());
 }
 
-void LockedBlockPool::append_event(EventDraft&& draft) noexcept {
+void LockedBlockPool::append_event(EventDraft&& draft) {
   if (options_.enable_events) events_.append(std::move(draft));
 }
 

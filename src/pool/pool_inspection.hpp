@@ -106,7 +106,7 @@ void BasicBlockPool<Atom, Placement>::append_event(KVEvent event) {
 }
 
 template <template <class> class Atom, class Placement>
-void BasicBlockPool<Atom, Placement>::append_event(EventDraft&& draft) noexcept {
+void BasicBlockPool<Atom, Placement>::append_event(EventDraft&& draft) {
   if (options_.enable_events) events_.append(std::move(draft));
 }
 

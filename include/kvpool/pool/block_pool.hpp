@@ -62,8 +62,8 @@ class BlockPool {
  public:
   using ReservationType = Reservation;
 
-  /// Throws std::invalid_argument when num_blocks is 0 or the shards are unusable.
-  /// Time and memory: O(num_blocks). Not thread-safe.
+  /// Throws std::invalid_argument when num_blocks is 0 or more than 2^29, num_shards more than 256, ring_slots neither
+  /// 0 nor a power of two above 1, or index_buckets more than 2^28. Time and memory: O(num_blocks). Not thread-safe.
   explicit BlockPool(const BlockPoolOptions& options);
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
@@ -205,19 +205,24 @@ class BlockPool {
 
   // --- events -----------------------------------------------------------------------------------------
 
-  /// Appends to the pool's one event order; no effect with events off. Lock-free.
+  /// Appends to the pool's one event order; no effect with events off. Lock-free, O(1).
   void append_event(KVEvent event);
-  void append_event(EventDraft&& draft) noexcept;
+  /// The same for a draft of this pool, which is empty afterwards. Allocates nothing. One that was moved from announces
+  /// nothing. Errors: foreign_handle for a draft of another pool: reported, nothing has changed. Lock-free, O(1).
+  void append_event(EventDraft&& draft);
 
   /// A store to be filled in and appended, in memory that was used for one before: what costs least where events are
-  /// many. O(1); lock-free, but for a draft that has to be made.
+  /// many. With events off as well, though appending it has no effect. Lock-free, O(shards), but for a draft that has
+  /// to be made.
   [[nodiscard]] EventDraft draft_event();
 
-  /// Takes everything announced so far, oldest first. Of several callers each gets a stretch of its own. Lock-free.
+  /// Takes everything announced so far, oldest first. Of several callers each gets a stretch of its own. Lock-free,
+  /// O(announcements).
   [[nodiscard]] std::vector<KVEvent> take_events();
 
   /// The same as they were recorded, for consumers that go through them once: no container is made for each removed
-  /// key, and the number of the batch says where its stretch belongs. Either function takes what there is. Lock-free.
+  /// key, and the number of the batch says where its stretch belongs. Either function takes what there is. Lock-free,
+  /// O(calls that announced).
   [[nodiscard]] EventBatch take_event_batch() noexcept;
 
   // --- inspection: excludes others, call it alone ---------------------------------------------------------

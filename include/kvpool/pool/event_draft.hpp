@@ -9,8 +9,8 @@ class EventNodeSource;
 struct EventNode;
 
 /// A BlockStoredEvent with every member at its default, in memory that announcements read before have left: containers
-/// are empty and keep what they had grown to. Fill it and move it into append_event; dropped, nothing is announced.
-/// Belongs to one thread and must not outlive its pool.
+/// are empty and keep what they had grown to. Fill it and move it into append_event of the pool it is from; dropped,
+/// nothing is announced. Belongs to one thread and must not outlive its pool. A thread may hold several, for any time.
 class [[nodiscard]] EventDraft {
  public:
   EventDraft(EventDraft&& other) noexcept;

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "kvpool/foundation/contract.hpp"
+
 namespace kvpool {
 namespace {
 
@@ -159,6 +161,27 @@ TEST(EventLog, ADraftThatIsDroppedAnnouncesNothing) {
   EXPECT_TRUE(log.take().empty());
 }
 
+int foreign_drafts = 0;
+
+TEST(EventLog, ADraftOfAnotherLogIsReportedAndStaysWhereItWas) {
+  EventLog<std::atomic> log;
+  EventLog<std::atomic> other;
+  log.append(stored(1));
+  const ContractHandler former = set_contract_handler([](const ContractViolation& violation) {
+    foreign_drafts += violation.breach == ContractBreach::foreign_handle ? 1 : 0;
+  });
+  {
+    EventDraft draft = other.draft();
+    draft->block_size = 2;
+    log.append(std::move(draft));
+    EXPECT_EQ(draft->block_size, 2);  // NOLINT(bugprone-use-after-move): refused
+  }
+  set_contract_handler(former);
+  EXPECT_EQ(foreign_drafts, 1);
+  EXPECT_EQ(log.take(), std::vector<KVEvent>{stored(1)});
+  EXPECT_TRUE(other.take().empty());
+}
+
 TEST(EventLog, ABatchOutlivesItsLog) {
   std::optional<EventLog<std::atomic>> log;
   log.emplace(2U).append(stored(4), 1);
@@ -210,6 +233,26 @@ TEST(EventNodes, WhatABurstHasMadeKeepsNoContainers) {
   nodes.give_back(list);
   EXPECT_GT(warm->removed.capacity(), 0U);
   EXPECT_EQ(last->removed.capacity(), 0U);
+}
+
+TEST(EventNodes, WhatALargeAnnouncementNeededIsNotKept) {
+  using Nodes = EventNodes<std::atomic>;
+  Nodes nodes(1);
+  EventNode& removal = nodes.take(EventNode::Kind::removed, 0);
+  removal.removed.reserve(Nodes::kWarmKeys + 1);
+  EventNode& store = nodes.take(EventNode::Kind::stored, 0);
+  store.stored->token_ids.reserve(Nodes::kWarmTokens + 1);
+  EventNode& usual = nodes.take(EventNode::Kind::stored, 0);
+  usual.stored->token_ids.reserve(Nodes::kWarmTokens);
+  usual.stored->block_hashes.reserve(Nodes::kWarmKeys);
+  removal.next = &store;
+  store.next = &usual;
+  nodes.give_back(&removal);
+  EXPECT_EQ(removal.removed.capacity(), 0U);
+  EXPECT_EQ(store.stored, nullptr);
+  EXPECT_NE(usual.stored, nullptr);
+  EXPECT_EQ(*nodes.take(EventNode::Kind::stored, 0).stored, BlockStoredEvent{});
+  EXPECT_EQ(*nodes.take(EventNode::Kind::stored, 0).stored, BlockStoredEvent{});
 }
 
 /// Threads that append, each with numbers of its own that grow.
