@@ -50,8 +50,8 @@ std::optional<BlockHandle> BasicBlockPool<Atom, Placement>::find(const BlockKey&
   return found.handle;
 }
 
-/// Four stages per element, each a few elements ahead of the next: load the bucket, load the line of the
-/// first candidate, compare.
+/// Four stages per element, each a few elements ahead of the next: load the digest, load the bucket, load the line of
+/// the first candidate, compare.
 template <template <class> class Atom, class Placement>
 std::size_t BasicBlockPool<Atom, Placement>::find_prefix(HashChain chain, GroupId group,
                                                          std::span<BlockHandle> out) const {
