@@ -12,8 +12,8 @@ namespace kvpool {
 /// A thread that the system moves to another processor leaves content behind in the order of its former shard. Nobody
 /// releases there, so nobody evicts there either, and the thread would evict young content of its own first. So every
 /// shard looks at one other shard at a time: if nothing was put into that one's order while twice as much was put into
-/// this one's as it held, the other order is the older one and is used up first, blank blocks included, until something
-/// is put into it or nothing is left. Then the next shard is looked at.
+/// this one's as it held, the other order is the older one and is used up first, blank blocks included, until nothing
+/// is left but what was put into it since. Then the next shard is looked at.
 ///
 /// All of it is a hint about order, for which any thread may be late or wrong: relaxed, and seldom a line of another
 /// shard. Wait-free.
@@ -26,17 +26,18 @@ class ShardWatch {
     const std::uint64_t puts = shards[self]->order.puts_hint();
     const std::uint32_t verdict = verdict_.load(std::memory_order_relaxed);  // [H]
     const std::uint32_t shard = verdict & ~kIdle;
-    const auto untouched = [&] {
-      return shards[shard]->order.puts_hint() == seen_.load(std::memory_order_relaxed);  // [H]
+    const auto put_since = [&] {
+      return shards[shard]->order.puts_hint() - seen_.load(std::memory_order_relaxed);  // [H]
     };
     if (static_cast<std::int64_t>(puts - due_.load(std::memory_order_relaxed)) < 0) {  // [H]
       if ((verdict & kIdle) == 0) return std::nullopt;
-      if (untouched()) return shard;
-      verdict_.store(shard, std::memory_order_relaxed);  // [H] something was put there
+      const std::uint64_t young = put_since();
+      if (young == 0 || young < shards[shard]->order.span_hint()) return shard;
+      verdict_.store(shard, std::memory_order_relaxed);  // [H]
       return std::nullopt;
     }
     due_.store(puts + (2 * shards[self]->order.span_hint()) + kLeastPeriod, std::memory_order_relaxed);  // [H]
-    if (shard != kNobody && untouched()) {
+    if (shard != kNobody && put_since() == 0) {
       verdict_.store(shard | kIdle, std::memory_order_relaxed);  // [H]
       return shard;
     }
