@@ -31,7 +31,7 @@ class EventBatch {
   EventBatch() noexcept = default;
   EventBatch(EventBatch&& other) noexcept;
   EventBatch& operator=(EventBatch&& other) noexcept;
-  ~EventBatch();
+  ~EventBatch();  ///< Gives back what has not been shown as well. Lock-free, O(calls that announced it).
 
   /// How many batches of the pool hold what was announced before this one, modulo 2^32; empty ones are not counted.
   /// Where several threads take by turns, this is how what they took fits together. O(1).
@@ -40,7 +40,8 @@ class EventBatch {
   /// Announcements that next() has not shown yet. O(1).
   [[nodiscard]] std::size_t size() const noexcept { return left_; }
 
-  /// Shows the next announcement; false: there is none. Forgets those before it, as memory goes. O(1).
+  /// Shows the next announcement; false: there is none. Forgets those before it, as memory goes. Lock-free, O(1) on
+  /// average.
   [[nodiscard]] bool next(EventView& view) noexcept {
     if (key_ == end_of_keys_) return show_node(view);
     view = {.removed = key_++};
