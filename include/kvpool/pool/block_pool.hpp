@@ -2,6 +2,7 @@
 //
 // Many threads may call everything below at the same time; none of it takes a lock. Calls that exclude others
 // say so. A thread suspended inside a call, at any instruction and for any time, delays nobody (docs/protocol.md).
+// Nothing throws but the constructor, and std::bad_alloc where the allocator fails: the pool is of no more use then.
 #pragma once
 
 #include <cstddef>
