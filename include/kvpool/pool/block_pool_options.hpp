@@ -24,7 +24,7 @@ enum class RemovalEvents {
 };
 
 struct BlockPoolOptions {
-  std::uint32_t num_blocks = 0;  ///< null block included; at least 1
+  std::uint32_t num_blocks = 0;  ///< null block included; 1 to 2^29
   bool enable_caching = true;    ///< false: nothing is published, releases form a stack
   FreeOrder free_order = FreeOrder::split;
   DuplicatePolicy duplicates = DuplicatePolicy::keep;
@@ -35,10 +35,11 @@ struct BlockPoolOptions {
   /// Asks for huge pages for arrays of two megabytes and more; the system may refuse. They spare most of the
   /// address translations that look-ups and evictions would miss.
   bool huge_pages = true;
-  /// Slots of one order ring, a power of two; three rings per shard. 0: twice num_blocks with up to four
-  /// shards, num_blocks with more of them. A full ring costs cached content (PoolStats::ring_full), never blocks.
+  /// Slots of one order ring, a power of two above 1; three rings per shard, and one for blocks that wait for a fence.
+  /// 0: twice num_blocks with up to four shards, num_blocks with more of them (at least 16; 256 for the one that
+  /// waits). A full order ring costs cached content (PoolStats::ring_full), never blocks.
   std::uint32_t ring_slots = 0;
-  /// Buckets of the index, seven keys each. 0: half of num_blocks.
+  /// Buckets of the index, seven keys each, at most 2^28. 0: half of num_blocks.
   std::uint32_t index_buckets = 0;
 };
 
