@@ -33,8 +33,6 @@ class ShardWatch {
       if ((verdict & kIdle) == 0) return std::nullopt;
       const std::uint64_t young = put_since();
       if (young == 0 || young < shards[shard]->order.span_hint()) return shard;
-      verdict_.store(shard, std::memory_order_relaxed);  // [H]
-      return std::nullopt;
     }
     due_.store(puts + (2 * shards[self]->order.span_hint()) + kLeastPeriod, std::memory_order_relaxed);  // [H]
     if (shard != kNobody && put_since() == 0) {
