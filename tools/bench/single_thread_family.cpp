@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 /// What a phase without content takes: the reading of the clock itself. The smallest of many, measured once.
 Clock::duration clock_cost() {
-  static const Clock::duration cost = [] {
+  static const Clock::duration kCost = [] {
     Clock::duration least = Clock::duration::max();
     for (int i = 0; i < 10'000; ++i) {
       const auto start = Clock::now();
@@ -28,7 +28,7 @@ Clock::duration clock_cost() {
     }
     return least;
   }();
-  return cost;
+  return kCost;
 }
 
 /// Sums the time of one phase of a loop, less what the clock itself takes.

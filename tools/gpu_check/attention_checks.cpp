@@ -95,6 +95,7 @@ bool close(const AttentionCase& c, const Output& got, const Output& want, std::s
 void check_random(Report& report, int count) {
   std::mt19937 rng(20);
   std::vector<AttentionCase> cases;
+  cases.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) cases.emplace_back(random_spec(rng));
   std::vector<Output> want(cases.size());
   for (AttentionCase& c : cases) {  // the vector moved them
