@@ -59,8 +59,10 @@ struct ToFp8 {
     constexpr std::int64_t kLift = static_cast<std::int64_t>(1023 + MinExponent + kShift) << 52;
     const auto bits = same_bits<std::int64_t>(value);
     const std::int64_t magnitude = bits & 0x7FFFFFFFFFFFFFFFLL;
-    const std::int64_t odd = (magnitude >> kShift) & 1;
-    const std::int64_t normal = ((magnitude + ((1LL << (kShift - 1)) - 1) + odd) >> kShift) -
+    // Without sign: the largest NaN would overflow, before its code is replaced below.
+    const auto unrounded = static_cast<std::uint64_t>(magnitude);
+    const std::uint64_t odd = (unrounded >> kShift) & 1U;
+    const std::int64_t normal = static_cast<std::int64_t>((unrounded + ((1ULL << (kShift - 1)) - 1) + odd) >> kShift) -
                                 (static_cast<std::int64_t>(1022 + MinExponent) << ManBits);
     // Added to a number whose last place is that of the subnormals, a smaller one is rounded there.
     const std::int64_t small = same_bits<std::int64_t>(same_bits<double>(magnitude) + same_bits<double>(kLift)) - kLift;
