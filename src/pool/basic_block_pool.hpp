@@ -245,6 +245,7 @@ class BasicBlockPool {
                                         PublishTally& tally);
   bool take_content(std::uint32_t block, RemovedKeys* removed);
   void erase_keys(std::uint32_t block, const KeyWords& primary, std::uint32_t slot, RemovedKeys* removed);
+  void erase_keys(std::uint32_t block, RemovedKeys* removed);
   void sweep_secondaries(Secondaries& store, std::uint32_t block, RemovedKeys* removed);
   [[nodiscard]] std::vector<KeyWords> secondary_keys(std::uint32_t block) const;
   void note_removal(const KeyWords& key, RemovedKeys* removed) const;

@@ -193,6 +193,13 @@ void BasicBlockPool<Atom, Placement>::erase_keys(std::uint32_t block, const KeyW
   if (store != nullptr) sweep_secondaries(*store, block, removed);
 }
 
+/// The same for a block that belongs to this thread: its line still says what led to it.
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::erase_keys(std::uint32_t block, RemovedKeys* removed) {
+  const auto& line = protocol_.line(block);
+  erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), removed);  // [K2]
+}
+
 /// Removes the records of a block whose registration has ended, and one of two records with the same key.
 /// Records that are still valid hang in the list again afterwards; if their registration ends meanwhile,
 /// another round removes them.

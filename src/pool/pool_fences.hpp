@@ -31,10 +31,7 @@ void BasicBlockPool<Atom, Placement>::unfence(std::uint32_t block, std::uint32_t
   Shard& home = here();
   OrderIncidents incidents;
   RemovedKeys removed;
-  const auto on_drop = [&](std::uint32_t dropped) {
-    const auto& line = protocol_.line(dropped);
-    erase_keys(dropped, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
-  };
+  const auto on_drop = [&](std::uint32_t dropped) { erase_keys(dropped, collector(removed)); };
   ReleaseOutcome outcome{};
   {
     typename Order::Tickets tickets(home.order, 0);

@@ -137,8 +137,7 @@ void BasicBlockPool<Atom, Placement>::allocate(std::span<BlockId> out) {
   std::uint64_t rescans = 0;
   RemovedKeys removed;
   const auto on_claimed = [&](std::uint32_t block) {
-    const auto& line = protocol_.line(block);
-    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(removed));  // [K2]
+    erase_keys(block, collector(removed));
     ++evicted;
   };
   std::array<std::uint32_t, 64> batch;
@@ -220,10 +219,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
   Shard& home = here();
   Fences* waiting = fence != nullptr ? &install_fences() : fences();
   ReleaseTally tally;
-  const auto on_drop = [&](std::uint32_t block) {
-    const auto& line = protocol_.line(block);
-    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(tally.removed));  // [K2]
-  };
+  const auto on_drop = [&](std::uint32_t block) { erase_keys(block, collector(tally.removed)); };
   {
     typename Order::Tickets tickets(home.order, 0);
     typename Fences::Tickets fence_tickets;
@@ -274,10 +270,7 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
 /// Makes what a release freed reachable, and counts it.
 template <template <class> class Atom, class Placement>
 void BasicBlockPool<Atom, Placement>::hand_over(Shard& home, ReleaseTally& tally, std::uint32_t& uncredited) {
-  const auto on_drop = [&](std::uint32_t block) {
-    const auto& line = protocol_.line(block);
-    erase_keys(block, line.load_key(), line.slot.load(std::memory_order_relaxed), collector(tally.removed));  // [K2]
-  };
+  const auto on_drop = [&](std::uint32_t block) { erase_keys(block, collector(tally.removed)); };
   home.order.stack().push(protocol_, tally.blank);
   home.order.compact(protocol_, tally.ordered, tally.incidents, on_drop);
   uncredited = tally.ordered + tally.blank.size();
