@@ -70,8 +70,8 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  [[nodiscard]] const BlockPoolOptions& options() const noexcept;
-  [[nodiscard]] std::uint32_t num_blocks() const noexcept;
+  [[nodiscard]] const BlockPoolOptions& options() const noexcept;  ///< As given. Wait-free, O(1).
+  [[nodiscard]] std::uint32_t num_blocks() const noexcept;         ///< Null block included. Wait-free, O(1).
 
   // --- capacity -------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class BlockPool {
   [[nodiscard]] PoolCounts counts() const noexcept;
   /// Monotonic counters of all shards together. Wait-free, O(shards).
   [[nodiscard]] PoolStats stats() const noexcept;
-  /// The same shard by shard. Allocates.
+  /// The same shard by shard. Wait-free but for the memory of the answer, O(shards).
   [[nodiscard]] std::vector<PoolStats> shard_stats() const;
 
   /// Promises `count` blocks if at least `count + keep_free` are free, else answers empty and changes
@@ -101,19 +101,21 @@ class BlockPool {
   /// Precondition: out.size() <= reservation.remaining(). Lock-free, O(out.size()).
   void allocate(Reservation& reservation, std::span<BlockId> out);
 
-  /// try_reserve and allocate in one: all or nothing. False: fewer than out.size() are free. Lock-free.
+  /// try_reserve and allocate in one: all or nothing. False: fewer than out.size() are free. Lock-free, O(out.size()).
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
 
   /// Adds a reference to each block. The caller knows that none of them is recycled meanwhile (it holds
   /// a reference, or is alone). The null block is ignored. False: no capacity for a free one; nothing
   /// has changed. Errors: unknown_block, ref_overflow: reported, false, nothing has changed.
-  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content.
+  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content. For free blocks it needs
+  /// memory for their list, which comes from the allocator.
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
 
   /// Match-and-pin: adds a reference to `block` if it still is the block of that look-up and still
   /// answers for `key`. A block without references needs one unit of `reservation`; one that has
-  /// references, or waits for a fence, needs none. False: recycled since, or the reservation is used up;
-  /// nothing has changed.
+  /// references, or waits for a fence, needs none. False: recycled since, the reservation is used up, or the block has
+  /// 65,534 references; nothing has changed, but that a unit may be gone where a holder replaced the key in the middle
+  /// of the call. Errors: foreign_handle, unknown_block: reported, false, nothing has changed.
   /// The null block is always pinned, without effect. Lock-free, O(1).
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, Reservation& reservation);
 
@@ -131,15 +133,17 @@ class BlockPool {
 
   /// Like free_blocks, for blocks that work already in flight may still touch: what loses its last
   /// reference can be found and pinned at once, but is handed out only after advance_fence(value) with
-  /// value >= fence. A fence that has passed already is no fence. Lock-free.
+  /// value >= fence. A fence that has passed already is no fence. Lock-free, O(blocks.size()); the first one makes the
+  /// fence queue, O(num_blocks).
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
 
-  /// free_blocks with a check of generation and pool: stale_handle and foreign_handle besides. Lock-free.
+  /// free_blocks with a check of generation and pool: stale_handle and foreign_handle besides. Lock-free,
+  /// O(blocks.size()), with a list of that length from the allocator.
   bool free_blocks(std::span<const BlockHandle> blocks);
 
   /// Announces that all work up to step `value` is done. Values only grow; a smaller one changes nothing.
   /// Moves a bounded number of blocks into the free order; the rest follows with later calls, and at once
-  /// for an allocation that would fail without them. Lock-free.
+  /// for an allocation that would fail without them. Lock-free, O(1) but for the first one, see above.
   void advance_fence(std::uint64_t value);
 
   // --- content ----------------------------------------------------------------------------------------
@@ -149,7 +153,7 @@ class BlockPool {
   [[nodiscard]] std::optional<BlockHandle> find(const BlockKey& key) const;
 
   /// Length of the longest prefix of `chain` whose elements all have a block, at most out.size();
-  /// writes their handles to `out`. Answers as find() one by one, memory latency hidden. Wait-free.
+  /// writes their handles to `out`. Answers as find() one by one, memory latency hidden. Wait-free, O(answer).
   [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
 
   /// Starts loading what find(key) will need. Wait-free, O(1).
@@ -159,21 +163,23 @@ class BlockPool {
   /// primary key gets it as primary, else as a secondary one; a key the block already has is no change.
   /// True when the key was new for this block and kept (see DuplicatePolicy). False without effect also for
   /// a block that nobody references, while another holder of a shared block is writing its first key, and
-  /// when the index is full (PoolStats::index_full). Lock-free.
+  /// when the index is full (PoolStats::index_full). Errors: unknown_block, reported, false. Lock-free, O(1); a further
+  /// key of a block may need memory for its record.
   /// Announces nothing: the caller describes what it stored (append_event) before it publishes.
   bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
 
   /// publish(blocks[i], {chain[i], group}, tokens_before + (i + 1) * block_tokens) for each i, in this order; null
   /// blocks are skipped. Answers how many keys were new and kept. Cheaper than one by one: the memory latency is
-  /// hidden. Each key can be found as soon as it is published. Lock-free, O(blocks.size()).
+  /// hidden. Each key can be found as soon as it is published. Errors: unknown_block, reported, others proceed.
+  /// Lock-free, O(blocks.size()).
   std::size_t publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group, std::int64_t tokens_before,
                             std::int64_t block_tokens);
 
   /// Takes all keys from `block`, announces one removal per key, primary first, and answers whether
-  /// there was one. References and place in the order stay. Lock-free.
+  /// there was one. References and place in the order stay. Errors: unknown_block, reported, false. Lock-free, O(keys).
   bool unpublish(BlockId block);
 
-  /// unpublish for each, in order. Errors: unknown_block, reported, others proceed, false. Lock-free.
+  /// unpublish for each, in order. Errors: unknown_block, reported, others proceed, false. Lock-free, O(blocks.size()).
   bool evict_blocks(std::span<const BlockId> blocks);
 
   /// Re-points all keys of `source` to `target`, which has none; announces nothing. Both referenced by
@@ -181,9 +187,12 @@ class BlockPool {
   void move_block_hashes(BlockId source, BlockId target);
 
   /// Forgets all content and announces it, if no block is referenced, reserved or fenced; else false and
-  /// nothing changed. The order of free blocks stays. Excludes others: call it alone.
+  /// nothing changed. The order of free blocks stays. Excludes others: call it alone. O(num_blocks).
   /// `num_permanent` blocks may be referenced: those that a manager holds for ever (attention sinks).
   [[nodiscard]] bool reset_prefix_cache(std::uint32_t num_permanent = 0);
+
+  // Of an id outside the pool the next three report unknown_block and answer as for a block without content; the other
+  // ones answer false, 0, and a handle of generation 0.
 
   /// Primary key of the block; empty: none. Exact while the caller holds a reference. Wait-free, O(1).
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
@@ -228,15 +237,16 @@ class BlockPool {
 
   // --- inspection: excludes others, call it alone ---------------------------------------------------------
 
+  /// What `block` looks like. Errors: unknown_block, reported, an empty one. O(1).
   [[nodiscard]] BlockSnapshot snapshot(BlockId block) const;
 
-  /// Free blocks in the order in which they would be handed out; exact with one shard.
+  /// Free blocks in the order in which they would be handed out; exact with one shard. O(num_blocks).
   [[nodiscard]] std::vector<BlockId> free_order() const;
 
-  /// Distinct keys that a look-up would find.
+  /// Distinct keys that a look-up would find. O(num_blocks + keys log keys).
   [[nodiscard]] std::size_t num_cached_keys() const;
 
-  /// Recomputes every count from the blocks and compares: empty status when all invariants hold.
+  /// Recomputes every count from the blocks and compares: empty status when all invariants hold. O(num_blocks).
   [[nodiscard]] Status check_invariants() const;
 
  private:
