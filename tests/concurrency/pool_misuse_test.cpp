@@ -57,6 +57,10 @@ TYPED_TEST(PoolMisuse, NullBlockIsIgnoredEverywhere) {
   EXPECT_TRUE(pool.touch(nulls));
   EXPECT_TRUE(pool.free_blocks(nulls));
   EXPECT_TRUE(pool.free_blocks(nulls, 7));
+  auto none = pool.try_reserve(0);
+  EXPECT_TRUE(pool.pin(pool.handle(kNullBlock), make_key(1), *none));
+  EXPECT_TRUE(pool.free_blocks(std::array{pool.handle(kNullBlock), BlockHandle{}}));
+  EXPECT_TRUE(pool.evict_blocks(nulls));
   EXPECT_FALSE(pool.publish(kNullBlock, make_key(1), 4));
   EXPECT_FALSE(pool.unpublish(kNullBlock));
   EXPECT_FALSE(pool.is_block_writable(kNullBlock));
@@ -75,7 +79,7 @@ TYPED_TEST(PoolMisuse, UnknownBlocksAreReportedAndTheOthersReleased) {
   EXPECT_FALSE(pool.evict_blocks(list));
   EXPECT_FALSE(pool.publish(BlockId{99}, make_key(1), 1));
   EXPECT_FALSE(pool.unpublish(BlockId{99}));
-  EXPECT_EQ(this->take_breaches().size(), 5U);
+  EXPECT_EQ(this->take_breaches(), (typename TestFixture::Breaches(5, ContractBreach::unknown_block)));
   expect_at_rest(pool);
 }
 
@@ -123,7 +127,13 @@ TYPED_TEST(PoolMisuse, EmptyRequestsAndThePoolOfOneBlock) {
   EXPECT_TRUE(pool.get_new_blocks({}));
   EXPECT_TRUE(pool.touch({}));
   EXPECT_TRUE(pool.free_blocks(std::span<const BlockId>{}));
+  EXPECT_TRUE(pool.free_blocks(std::span<const BlockHandle>{}));
   EXPECT_TRUE(pool.evict_blocks({}));
+  auto none = pool.try_reserve(0);
+  pool.allocate(*none, {});
+  EXPECT_EQ(pool.find_prefix({}, GroupId{0}, {}), 0U);
+  EXPECT_EQ(pool.pin_prefix({}, {}, GroupId{0}, *none), 0U);
+  EXPECT_EQ(pool.publish_chain({}, {}, GroupId{0}, 0, 1), 0U);
   std::array<BlockId, 1> block;
   EXPECT_FALSE(pool.get_new_blocks(block));
   EXPECT_TRUE(pool.try_reserve(0).has_value());
@@ -131,6 +141,7 @@ TYPED_TEST(PoolMisuse, EmptyRequestsAndThePoolOfOneBlock) {
   EXPECT_FALSE(pool.try_reserve(0, 1).has_value());
   EXPECT_FALSE(pool.find(make_key(1)).has_value());
   EXPECT_TRUE(pool.reset_prefix_cache());
+  EXPECT_TRUE(this->take_breaches().empty());
   expect_at_rest(pool);
 }
 
@@ -277,19 +288,26 @@ TYPED_TEST(PoolMisuse, TwoThreadsReleaseTheSameBlock) {
 
 TYPED_TEST(PoolMisuse, ManyShortLivedThreads) {
   TypeParam pool(this->options(33, 2));
-  constexpr std::size_t total = 10'000;
-  for (std::size_t started = 0; started < total; started += 4) {
+  constexpr std::size_t kTotal = 10'000;
+  std::atomic<std::size_t> served{0};
+  for (std::size_t started = 0; started < kTotal; started += 4) {
     std::array<std::thread, 4> threads;
     for (std::size_t i = 0; i < threads.size(); ++i) {
-      threads[i] = std::thread([&pool, number = started + i] {
-        std::array<BlockId, 3> blocks;
+      threads[i] = std::thread([&pool, &served, number = started + i] {
+        std::array<BlockId, 3> blocks;  // twelve of 32 at a time: nobody may be refused
         if (!pool.get_new_blocks(blocks)) return;
-        pool.publish(blocks[0], make_key(number % 16 + 1), 1);
-        pool.free_blocks(blocks);
+        const bool published = pool.publish(blocks[0], make_key(number % 16 + 1), 1);
+        if (pool.free_blocks(blocks) && published) served.fetch_add(1, std::memory_order_relaxed);
       });
     }
     for (std::thread& thread : threads) thread.join();
   }
+  EXPECT_EQ(served.load(), kTotal);
+  const PoolStats stats = pool.stats();
+  EXPECT_EQ(stats.allocated_blocks, 3 * kTotal);
+  EXPECT_EQ(stats.released_references, 3 * kTotal);
+  EXPECT_EQ(stats.published_keys, kTotal);
+  EXPECT_TRUE(this->take_breaches().empty());
   expect_at_rest(pool);
 }
 

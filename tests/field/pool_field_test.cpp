@@ -2,9 +2,27 @@
 #include "tests/field/pool_field.hpp"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <functional>
 
 namespace kvpool::testing {
 namespace {
+
+/// On a thread with 256 KiB of stack: whatever recursed once a block would end there.
+void on_a_small_stack(std::function<void()> body) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, std::size_t{256} << 10U), 0);
+  const auto run = [](void* call) -> void* {
+    (*static_cast<std::function<void()>*>(call))();
+    return nullptr;
+  };
+  pthread_t thread{};
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, &body), 0);
+  ASSERT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+}
 
 TEST_F(PoolField, F001_ReferencesCountHoldersNotTablePositions) {
   BlockPool pool(pool_of(8));
@@ -126,20 +144,23 @@ TEST_F(PoolField, F008_NullBlockIsNeverCountedNorHandedOut) {
 }
 
 TEST_F(PoolField, F009_LongChainsAreTornDownWithoutRecursion) {
-  std::thread small_stack([] {
-    // A list of 100,000 events and blocks: teardown walks, it does not recurse.
-    BlockPoolOptions options = pool_of(100'000);
+  // One chain of blocks and one of announcements; both are alive when the pool ends.
+  const auto length = static_cast<std::uint32_t>(scaled(100'000, 1'000'000));
+  std::size_t published = 0;
+  on_a_small_stack([&] {
+    BlockPoolOptions options = pool_of(length);
     options.enable_events = true;
     BlockPool pool(options);
-    std::vector<BlockId> blocks(100'000);
+    std::vector<BlockId> blocks(length);
     ASSERT_TRUE(pool.get_new_blocks(blocks));
-    for (std::uint64_t i = 0; i < blocks.size(); ++i) {
-      pool.publish(blocks[i], make_key(i + 1), 1);
+    for (std::uint64_t i = 0; i < length; ++i) {
+      published += pool.publish(blocks[i], make_key(i + 1), 1) ? 1U : 0U;
       pool.append_event(AllBlocksClearedEvent{});
     }
     free_reversed(pool, blocks);
+    EXPECT_EQ(pool.num_free_blocks(), length);
   });
-  small_stack.join();
+  EXPECT_EQ(published, length);
 }
 
 TEST_F(PoolField, F010_NothingIsLeftAfterThePool) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <initializer_list>
+#include <random>
 
 namespace kvpool {
 namespace {
@@ -104,6 +106,44 @@ TEST_F(BlockPoolTest, EvictedBlockLosesItsKeysAndAnnouncesThem) {
   EXPECT_FALSE(pool.find(key_of(12)).has_value());
   EXPECT_EQ(pool.find(key_of(10))->id, blocks[0]);
   EXPECT_EQ(pool.stats().evicted_blocks, 2U);
+}
+
+/// Requests match a prefix of some chain, pin it, allocate the rest, publish it and give all of it back from the end.
+TEST_F(BlockPoolTest, NoBlockIsEvictedBeforeItsChild) {
+  BlockPool pool(options(17));
+  const auto key_at = [](std::size_t chain, std::size_t position) {
+    return key_of(static_cast<std::uint8_t>(8 * chain + position + 1));
+  };
+  std::mt19937 random(5);
+  std::deque<std::vector<BlockId>> alive;
+  for (int request = 0; request < 3'000; ++request) {
+    const std::size_t chain = random() % 5;
+    std::vector<BlockId> blocks(1 + random() % 6);
+    if (auto units = pool.try_reserve(static_cast<std::uint32_t>(blocks.size()))) {
+      std::size_t hits = 0;
+      for (; hits < blocks.size(); ++hits) {
+        const auto found = pool.find(key_at(chain, hits));
+        if (!found) break;
+        ASSERT_TRUE(pool.pin(*found, key_at(chain, hits), *units));
+        blocks[hits] = found->id;
+      }
+      pool.allocate(*units, std::span(blocks).subspan(hits));
+      for (std::size_t i = hits; i < blocks.size(); ++i) ASSERT_TRUE(pool.publish(blocks[i], key_at(chain, i), 1));
+      alive.push_back(blocks);
+    }
+    while (alive.size() > 1 + random() % 2) {
+      ASSERT_TRUE(pool.free_blocks(std::vector<BlockId>(alive.front().rbegin(), alive.front().rend())));
+      alive.pop_front();
+    }
+    for (std::size_t of = 0; of < 5; ++of) {
+      for (std::size_t child = 1; child < 6; ++child) {
+        if (!pool.find(key_at(of, child))) continue;
+        ASSERT_TRUE(pool.find(key_at(of, child - 1)).has_value()) << "request " << request << ", chain " << of;
+      }
+    }
+  }
+  EXPECT_GT(pool.stats().evicted_blocks, 1'000U);
+  EXPECT_GT(pool.stats().pinned_blocks, 1'000U);
 }
 
 TEST_F(BlockPoolTest, EvictionInPlaceKeepsThePlace) {
