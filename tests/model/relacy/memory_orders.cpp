@@ -8,6 +8,7 @@
 #include "tests/model/relacy/event_kernels.hpp"
 #include "tests/model/relacy/hand_over_kernels.hpp"
 #include "tests/model/relacy/order_kernels.hpp"
+#include "tests/model/relacy/record_kernels.hpp"
 
 namespace kvpool::model {
 namespace {
@@ -74,5 +75,9 @@ int main(int argc, char** argv) {
   ok &= check_all<WalkKernel>("fence walk", iterations);
   ok &= check_all<EventKernel>("events", iterations / 4);
   ok &= check_shipped<EventGrowthKernel>("event growth", iterations / 20);
+  ok &= check_all<RecycleKernel>("recycle", iterations / 4);
+  ok &= check_all<StorageKernel>("storage", iterations / 4);
+  ok &= check_all<SharingKernel>("sharing", iterations);
+  ok &= check_shipped<FirstUseKernel>("first use", iterations / 20);
   return ok ? 0 : 1;
 }
