@@ -76,6 +76,7 @@ int main(int argc, char** argv) {
   ok &= check_all<EventKernel>("events", iterations / 4);
   ok &= check_shipped<EventGrowthKernel>("event growth", iterations / 20);
   ok &= check_all<RecycleKernel>("recycle", iterations / 4);
+  ok &= check_all<FreeRecordsKernel>("free records", iterations);
   ok &= check_all<StorageKernel>("storage", iterations / 4);
   ok &= check_all<SharingKernel>("sharing", iterations);
   ok &= check_shipped<FirstUseKernel>("first use", iterations / 20);

@@ -51,6 +51,52 @@ struct RecycleKernel : rl::test_suite<RecycleKernel, 2> {
   void after() { store.reset(); }
 };
 
+/// Each thread pops a free record, writes what only its owner may write, and pushes it back: links as well as what was
+/// written are seen by who pops next.
+struct FreeRecordsKernel : rl::test_suite<FreeRecordsKernel, 2> {
+  struct Record {
+    RelacyAtomic<std::uint32_t> next;
+    rl::var<int> content;
+  };
+  using Free = FreeRecords<RelacyAtomic>;
+  std::unique_ptr<std::array<Record, 3>> records;
+  std::unique_ptr<Free> free;
+
+  void before() {
+    records = std::make_unique<std::array<Record, 3>>();
+    free = std::make_unique<Free>();
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      (*records)[i].content($) = 0;
+      free->push(*records, i, i);
+    }
+  }
+  void thread(unsigned number) {
+    for (int round = 0; round < 2; ++round) {
+      const auto first = free->pop(*records);
+      const auto second = free->pop(*records);
+      for (const auto& record : {first, second}) {
+        if (!record) continue;
+        (*records)[*record].content($) = static_cast<int>(number);
+        RL_ASSERT((*records)[*record].content($) == static_cast<int>(number));
+      }
+      for (const auto& record : {first, second}) {
+        if (record) free->push(*records, *record, *record);
+      }
+    }
+  }
+  void after() {
+    std::array<bool, 3> seen{};
+    for (int i = 0; i < 3; ++i) {
+      const auto record = free->pop(*records);
+      RL_ASSERT(record && !seen[*record]);
+      seen[*record] = true;
+    }
+    RL_ASSERT(!free->pop(*records));
+    free.reset();
+    records.reset();
+  }
+};
+
 /// Two threads add the first records at the same time: one of them makes the storage, both find it made.
 struct StorageKernel : rl::test_suite<StorageKernel, 2> {
   struct Record {
