@@ -43,9 +43,8 @@ Staller::Sample Staller::sample(std::size_t without) const {
   return sum;
 }
 
-StallReport Staller::run(double seconds) {
+StallReport Staller::run(const std::function<bool()>& over) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
   StallReport report;
   report.fewest.fill(~std::uint64_t{0});
   std::vector<double> quiet_rates;
@@ -59,7 +58,7 @@ StallReport Staller::run(double seconds) {
     for (std::size_t i = 0; i < kOperations; ++i) done[i] = after[i] - before[i];
     return static_cast<double>(std::accumulate(done.begin(), done.end(), std::uint64_t{0})) / elapsed;
   };
-  while (Clock::now() < end) {
+  while (!over()) {
     const std::size_t victim = random_() % threads_.size();
     Sample done{};
     quiet_rates.push_back(rate_during(victim, std::chrono::milliseconds(50), done));

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -27,8 +28,8 @@ class Staller {
  public:
   Staller(std::vector<pthread_t> threads, std::vector<Progress>& progress, std::uint64_t seed);
 
-  /// Suspends random threads for 100-300 ms each, with pauses in between, for `seconds`.
-  StallReport run(double seconds);
+  /// Suspends random threads for 100-300 ms each, with pauses in between, until `over` says so.
+  StallReport run(const std::function<bool()>& over);
 
  private:
   using Sample = std::array<std::uint64_t, kOperations>;

@@ -40,6 +40,8 @@ class Program {
   }
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  /// Where its output goes meanwhile.
+  [[nodiscard]] std::string out_path() const { return folder_.path("out"); }
 
   /// Waits for the end; answers the exit status, or 1000 + the signal that ended it.
   int wait() {
