@@ -12,6 +12,7 @@ namespace {
 struct BlockModel {
   std::uint32_t references = 0;
   std::uint32_t key = 0;
+  std::uint32_t to_be_taken_back = 0;  ///< 1 + the thread that is going to take the key back
   friend auto operator<=>(const BlockModel&, const BlockModel&) = default;
 };
 
@@ -22,7 +23,7 @@ bool apply(BlockModel& state, const BlockAction& call) {
   switch (call.action) {
     case Action::claim:
       if (state.references != 0) return false;
-      state = {1, 0};
+      state = {1, 0, 0};
       return true;
     case Action::pin:
       if (state.key != call.key) return false;
@@ -39,15 +40,26 @@ bool apply(BlockModel& state, const BlockAction& call) {
       return true;
     case Action::unpublish:
       if (call.key == kNoneOrDropped) {
-        state.key = 0;
+        state.key = state.to_be_taken_back = 0;
         return true;
       }
       if ((state.key != 0) != (call.key != 0)) return false;
-      state.key = 0;
+      state.key = state.to_be_taken_back = 0;
       return true;
+    case Action::evict: state.key = state.to_be_taken_back = 0; return true;
     case Action::publish_further:
       if (state.references == 0) return false;
       if (state.key == 0) state.key = call.key;
+      return true;
+    case Action::publish_in_vain:
+      if (state.references == 0) return false;
+      if (state.key == 0) {
+        state.key = call.key;
+        state.to_be_taken_back = call.thread + 1;
+      }
+      return true;
+    case Action::take_back:
+      if (state.to_be_taken_back == call.thread + 1) state.key = state.to_be_taken_back = 0;
       return true;
   }
   return false;
@@ -76,7 +88,8 @@ void check_block(std::vector<BlockAction> calls, HistoryVerdict& verdict) {
           "more than 64 overlapping calls on block " + std::to_string(segment[0].block) + ": not decidable here";
       return;
     }
-    const SegmentSearch::States ends = SegmentSearch(segment).run(states);
+    SegmentSearch::States ends = SegmentSearch(segment).run(states);
+    std::erase_if(ends, [](const BlockModel& end) { return end.to_be_taken_back != 0; });
     if (ends.empty()) {
       verdict.allowed = false;
       const BlockModel& before = *states.begin();
@@ -84,7 +97,7 @@ void check_block(std::vector<BlockAction> calls, HistoryVerdict& verdict) {
                        " had " + std::to_string(before.references) + " references and key " +
                        std::to_string(before.key) + ":" + print(segment);
     }
-    states = ends;
+    states = std::move(ends);
     segment.clear();
   };
   for (const BlockAction& call : calls) {
@@ -102,10 +115,11 @@ class CapacityBound {
     // A block may be held from the invocation of the claim or pin that took it until the return of the release that
     // brought it to no references; each call in progress may hold what it names.
     std::map<std::uint32_t, std::vector<BlockAction>> by_block;
-    // A pin of a shared block that is just being rewritten holds it until it has seen that the key is gone, beside the
+    // A pin of a shared block that is just losing its key holds it until it has seen that the key is gone, beside the
     // unit it may need. Such references are not in the history.
     const bool rewrites = std::any_of(history.actions.begin(), history.actions.end(), [](const BlockAction& call) {
-      return call.action == Action::unpublish && call.key != 0;
+      return (call.action == Action::unpublish && call.key != 0) || call.action == Action::evict ||
+             call.action == Action::publish_in_vain;
     });
     const std::int64_t in_vain = rewrites ? 1 : 0;
     for (const BlockAction& call : history.actions) {
@@ -176,7 +190,8 @@ std::map<std::uint32_t, std::vector<std::pair<Moment, Moment>>> certain_spans(co
       if (publish.action != Action::publish) continue;
       Moment end = ~Moment{0};  // whatever may have ended it, also a call that began long before
       for (const BlockAction& other : calls) {
-        const bool ends_content = other.action == Action::claim || other.action == Action::unpublish;
+        const bool ends_content =
+            other.action == Action::claim || other.action == Action::unpublish || other.action == Action::evict;
         if (ends_content && other.returned > publish.invoked) end = std::min(end, other.invoked);
       }
       if (end > publish.returned) spans[publish.key].push_back({publish.returned, end});
@@ -219,8 +234,9 @@ void check_refusals(const History& history, std::uint32_t usable, HistoryVerdict
 }  // namespace
 
 std::string describe(const BlockAction& action) {
-  static constexpr const char* kNames[] = {"claim",   "pin",       "touch",          "publish",
-                                           "release", "unpublish", "publish further"};
+  static constexpr const char* kNames[] = {"claim",           "pin",       "touch",           "publish",
+                                           "release",         "unpublish", "publish further", "evict",
+                                           "publish in vain", "take back"};
   std::string text = "[" + std::to_string(action.invoked) + "," + std::to_string(action.returned) + "] thread " +
                      std::to_string(action.thread) + " " + kNames[static_cast<int>(action.action)] + " block " +
                      std::to_string(action.block);
@@ -228,12 +244,38 @@ std::string describe(const BlockAction& action) {
   return text;
 }
 
-HistoryVerdict check_history(const History& history, std::uint32_t usable_blocks) {
+namespace {
+
+/// A chain is published in its order: when somebody has pinned one of its elements, all before it are published.
+void order_chains(History& history) {
+  for (const auto& [first, length] : history.chains) {
+    for (std::size_t later = first + length - 1; later > first; --later) {
+      const BlockAction& publish = history.actions[later];
+      Moment seen = publish.returned;
+      for (const BlockAction& pin : history.actions) {
+        if (pin.action == Action::pin && pin.block == publish.block && pin.key == publish.key &&
+            pin.invoked >= publish.invoked) {
+          seen = std::min(seen, pin.returned);
+        }
+      }
+      history.actions[later - 1].returned = std::min(history.actions[later - 1].returned, seen);
+    }
+  }
+}
+
+}  // namespace
+
+HistoryVerdict check_history(const History& recorded, std::uint32_t usable_blocks) {
+  History history = recorded;
+  order_chains(history);
   HistoryVerdict verdict;
   verdict.actions = history.actions.size();
   std::map<std::uint32_t, std::vector<BlockAction>> by_block;
   for (BlockAction call : history.actions) {
     if (history.dropped > 0 && call.action == Action::unpublish && call.key == 0) call.key = kNoneOrDropped;
+    by_block[call.block].push_back(call);
+    if (call.action != Action::publish_in_vain) continue;
+    call.action = Action::take_back;
     by_block[call.block].push_back(call);
   }
   for (auto& [block, calls] : by_block) {

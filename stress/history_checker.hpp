@@ -5,9 +5,11 @@
 // blocks can be checked one by one). Refusals have a weaker promise and are checked as intervals:
 //   no capacity: at some moment of the call, blocks held, plus those named by other calls in progress, plus the call's
 //                own count exceed the number of usable blocks (blocks behind a fence count as held, and so does a
-//                shared block that a pin in progress holds until it has seen that the key was rewritten);
+//                shared block that a pin in progress holds until it has seen that the key is gone);
 //   miss:        no single block carried the key during the whole call, or the call was to pin it and there was no free
 //                capacity at some moment of it.
+// A chain is published in its order: what stands before an element that somebody has pinned is published. A publication
+// in vain (a copy that was not to stay, a move that lost its source) may be seen until its call returns, not later.
 // Where the pool has dropped content by itself, a miss is always justified, and so is an unpublish that finds nothing.
 #pragma once
 

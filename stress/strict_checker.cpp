@@ -1,6 +1,7 @@
 #include "stress/strict_checker.hpp"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "stress/order_search.hpp"
@@ -18,6 +19,7 @@ struct PoolModel {
   };
   std::vector<Block> blocks;  // number 0 is the null block
   std::uint64_t passed = 0;
+  bool skips_duplicates = false;
   friend auto operator<=>(const PoolModel&, const PoolModel&) = default;
 
   [[nodiscard]] bool is_free(const Block& block) const { return block.references == 0 && block.fence <= passed; }
@@ -55,7 +57,8 @@ bool apply(PoolModel& pool, const WholeCall& call) {
     case CallKind::publish:
       for (std::size_t i = 0; i < call.blocks.size(); ++i) {
         PoolModel::Block& block = pool.blocks[call.blocks[i]];
-        if (block.references == 0 || block.key != 0) return !call.done;
+        const bool refused = pool.skips_duplicates && pool.has_key(call.keys[i]);
+        if (block.references == 0 || block.key != 0 || refused) return !call.done;
         if (!call.done) return false;
         block.key = call.keys[i];
       }
@@ -74,6 +77,16 @@ bool apply(PoolModel& pool, const WholeCall& call) {
       block.key = 0;
       return true;
     }
+    case CallKind::evict:
+      for (const std::uint32_t number : call.blocks) pool.blocks[number].key = 0;
+      return true;
+    case CallKind::move: {
+      PoolModel::Block& source = pool.blocks[call.blocks[0]];
+      PoolModel::Block& target = pool.blocks[call.blocks[1]];
+      if (call.done != (source.key != 0 && target.key == 0 && target.references > 0)) return false;
+      if (call.done) target.key = std::exchange(source.key, 0);
+      return true;
+    }
     case CallKind::advance_fence: pool.passed = std::max(pool.passed, call.fence); return true;
   }
   return false;
@@ -88,6 +101,7 @@ Strictness check_strictly(const History& history, std::uint32_t usable_blocks) {
   std::sort(calls.begin(), calls.end(), [](const WholeCall& a, const WholeCall& b) { return a.invoked < b.invoked; });
   PoolModel fresh;
   fresh.blocks.resize(std::size_t{usable_blocks} + 1);
+  fresh.skips_duplicates = history.skips_duplicates;
   StrictSearch::States states{fresh};
   // Calls that overlap with nothing before them begin a new segment: whatever came before is over.
   for (std::size_t begin = 0; begin < calls.size();) {

@@ -21,10 +21,12 @@ enum class Strictness : std::uint8_t {
 ///   allocate   takes blocks without references or fence, which lose their content; refused exactly if too few are free
 ///   pin        adds a reference to a block with the key; a miss exactly if no block has it
 ///   touch      adds a reference to each block
-///   publish    gives a referenced block without content the key
+///   publish    gives a referenced block without content the key; where duplicates are skipped, only if no block has it
 ///   release    takes a reference from each block and raises its fence; the last one makes it free, or waiting for its
 ///              fence, with its content
 ///   unpublish  takes the content away and says whether there was some
+///   evict      takes the content of each block away
+///   move       gives the content of one block to another, referenced and without content; refused if it cannot
 /// `usable_blocks` as for check_history, block numbers 1 to usable_blocks.
 /// Time: exponential in the number of calls that overlap, linear in everything else.
 [[nodiscard]] Strictness check_strictly(const History& history, std::uint32_t usable_blocks);

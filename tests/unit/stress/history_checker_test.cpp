@@ -113,5 +113,67 @@ TEST(HistoryChecker, LackOfCapacityDoesNotExcuseALookUpThatPinsNothing) {
   EXPECT_FALSE(check_history(history, 1).allowed);
 }
 
+TEST(HistoryChecker, EvictionEndsContentAndSaysNothingAboutIt) {
+  std::vector<BlockAction> calls = {call(Action::claim, 1, 2), call(Action::evict, 3, 4),
+                                    call(Action::publish, 5, 6, 7), call(Action::evict, 7, 8)};
+  EXPECT_TRUE(check_history({calls, {{7, 1, 9, 10}}, {}}, 4).allowed);
+  calls.push_back(call(Action::pin, 9, 10, 7));
+  EXPECT_FALSE(check_history({calls, {}, {}}, 4).allowed);
+  calls.back() = call(Action::pin, 7, 10, 7);  // beside it
+  EXPECT_TRUE(check_history({calls, {}, {}}, 4).allowed);
+}
+
+TEST(HistoryChecker, APublicationInVainIsSeenWithinItsCallOnly) {
+  const auto pinned = [](Moment invoked, Moment returned) {
+    return History{
+        {call(Action::claim, 1, 2), call(Action::publish_in_vain, 3, 8, 7), {Action::pin, 1, 7, 1, invoked, returned}},
+        {},
+        {}};
+  };
+  EXPECT_TRUE(check_history(pinned(4, 5), 4).allowed);
+  EXPECT_TRUE(check_history(pinned(7, 12), 4).allowed);
+  EXPECT_FALSE(check_history(pinned(9, 12), 4).allowed);
+  // Nobody has to see it, and content that another thread ends cannot be taken back once more.
+  EXPECT_TRUE(
+      check_history({{call(Action::claim, 1, 2), call(Action::publish_in_vain, 3, 8, 7)}, {{7, 1, 4, 5}}, {}}, 4)
+          .allowed);
+  const History replaced{{call(Action::claim, 1, 2),
+                          call(Action::publish_in_vain, 3, 8, 7),
+                          {Action::unpublish, 1, 1, 1, 4, 5},
+                          {Action::publish, 1, 9, 1, 6, 7},
+                          call(Action::pin, 9, 10, 9)},
+                         {},
+                         {}};
+  EXPECT_TRUE(check_history(replaced, 4).allowed);
+}
+
+TEST(HistoryChecker, AMoveIsAPublicationAndAnEndOfContent) {
+  const std::vector<BlockAction> moved = {call(Action::claim, 1, 2, 0, 1), call(Action::claim, 1, 2, 0, 2),
+                                          call(Action::publish, 3, 4, 7, 1), call(Action::publish, 5, 6, 7, 2),
+                                          call(Action::unpublish, 5, 6, 1, 1)};
+  const auto with_pin = [&moved](std::uint32_t block) {
+    std::vector<BlockAction> calls = moved;
+    calls.push_back(call(Action::pin, 7, 8, 7, block));
+    return check_history({calls, {}, {}}, 4).allowed;
+  };
+  EXPECT_TRUE(with_pin(2));
+  EXPECT_FALSE(with_pin(1));
+  EXPECT_FALSE(check_history({moved, {{7, 1, 7, 8}}, {}}, 8).allowed);  // the target answers
+}
+
+TEST(HistoryChecker, WhatStandsBeforeAPinnedElementOfAChainIsPublished) {
+  History history{{call(Action::claim, 1, 2, 0, 1), call(Action::claim, 1, 2, 0, 2), call(Action::publish, 3, 20, 7, 1),
+                   call(Action::publish, 3, 20, 8, 2), call(Action::pin, 4, 5, 8, 2)},
+                  {{7, 1, 6, 7}},
+                  {}};
+  EXPECT_TRUE(check_history(history, 8).allowed);
+  history.chains.push_back({2, 2});
+  EXPECT_FALSE(check_history(history, 8).allowed);
+  History behind_others{{call(Action::claim, 1, 2, 0, 3)}, {}, {}};
+  behind_others.append(history);
+  EXPECT_EQ(behind_others.chains[0].first, 3U);
+  EXPECT_FALSE(check_history(behind_others, 8).allowed);
+}
+
 }  // namespace
 }  // namespace kvpool::stress

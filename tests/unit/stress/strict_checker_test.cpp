@@ -28,6 +28,16 @@ WholeCall advance(std::uint64_t fence, Moment invoked, Moment returned) {
   return {CallKind::advance_fence, true, 0, {}, fence, {}, invoked, returned};
 }
 
+WholeCall unpublished(std::uint32_t block, bool done, Moment invoked, Moment returned) {
+  return {CallKind::unpublish, done, 0, {}, 0, {block}, invoked, returned};
+}
+WholeCall evict(std::vector<std::uint32_t> blocks, Moment invoked, Moment returned) {
+  return {CallKind::evict, true, 0, {}, 0, std::move(blocks), invoked, returned};
+}
+WholeCall move(std::uint32_t source, std::uint32_t target, bool done, Moment invoked, Moment returned) {
+  return {CallKind::move, done, 0, {}, 0, {source, target}, invoked, returned};
+}
+
 Strictness judge(std::vector<WholeCall> calls, std::uint32_t usable = 2) {
   History history;
   history.calls = std::move(calls);
@@ -83,6 +93,47 @@ TEST(StrictChecker, BlocksBehindAFenceAreFoundAndNotHandedOut) {
       Strictness::linearizable);
   EXPECT_EQ(judge({allocate({1}, 1, 2), release({1}, 3, 4, 3), advance(2, 5, 6), allocate({1}, 7, 8)}),
             Strictness::not_linearizable);
+}
+
+TEST(StrictChecker, EvictionOfSeveralBlocksIsOneMoment) {
+  const std::vector<WholeCall> before{allocate({1, 2}, 1, 2), publish(1, 7, 3, 4), publish(2, 8, 5, 6)};
+  const auto then = [&before](std::vector<WholeCall> after) {
+    after.insert(after.begin(), before.begin(), before.end());
+    return judge(std::move(after));
+  };
+  EXPECT_EQ(then({evict({1, 2}, 7, 8), miss(7, 9, 10), miss(8, 11, 12), unpublished(1, false, 13, 14)}),
+            Strictness::linearizable);
+  EXPECT_EQ(then({evict({1, 2}, 7, 8), pin(2, 8, 9, 10)}), Strictness::not_linearizable);
+  EXPECT_EQ(then({evict({1, 2}, 7, 20), miss(7, 9, 10), pin(2, 8, 11, 12)}), Strictness::not_linearizable);
+}
+
+TEST(StrictChecker, AMoveTakesContentFromOneBlockToAnother) {
+  const std::vector<WholeCall> before{allocate({1, 2}, 1, 2), publish(1, 7, 3, 4)};
+  const auto then = [&before](std::vector<WholeCall> after) {
+    after.insert(after.begin(), before.begin(), before.end());
+    return judge(std::move(after));
+  };
+  EXPECT_EQ(then({move(1, 2, true, 5, 6), pin(2, 7, 7, 8), unpublished(1, false, 9, 10)}), Strictness::linearizable);
+  EXPECT_EQ(then({move(1, 2, true, 5, 6), pin(1, 7, 7, 8)}), Strictness::not_linearizable);
+  EXPECT_EQ(then({move(1, 2, true, 5, 9), miss(7, 6, 7)}), Strictness::not_linearizable);
+  EXPECT_EQ(then({move(1, 2, false, 5, 6)}), Strictness::not_linearizable);
+  EXPECT_EQ(then({move(2, 1, false, 5, 6), pin(1, 7, 7, 8)}), Strictness::linearizable);  // nothing to be moved
+  EXPECT_EQ(then({publish(2, 8, 5, 6), move(1, 2, false, 7, 8)}), Strictness::linearizable);
+  EXPECT_EQ(then({move(1, 2, false, 5, 10), unpublished(1, true, 6, 7)}), Strictness::linearizable);
+}
+
+TEST(StrictChecker, WhereDuplicatesAreSkippedOneBlockAnswers) {
+  const auto judged = [](bool skips, bool second_done) {
+    History history;
+    history.skips_duplicates = skips;
+    history.calls = {allocate({1, 2}, 1, 2), publish(1, 7, 3, 4), publish(2, 7, 5, 6)};
+    history.calls.back().done = second_done;
+    return check_strictly(history, 2);
+  };
+  EXPECT_EQ(judged(true, false), Strictness::linearizable);
+  EXPECT_EQ(judged(true, true), Strictness::not_linearizable);
+  EXPECT_EQ(judged(false, true), Strictness::linearizable);
+  EXPECT_EQ(judged(false, false), Strictness::not_linearizable);
 }
 
 TEST(StrictChecker, SaysSoWhenTooManyCallsOverlap) {
