@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "foundation/array_memory.hpp"
 #include "kvpool/foundation/contract.hpp"
 
 namespace kvpool {
@@ -200,6 +201,48 @@ TEST(EventLog, NumbersTheBatchesThatHoldSomething) {
   EXPECT_EQ(log.take_batch().number(), 1U);
   log.append(stored(2));
   EXPECT_EQ(log.take_batch().number(), 1U);
+}
+
+TEST(EventLog, WhatHasBeenReadOfALongBatchIsUsedWhileTheRestIsRead) {
+  constexpr std::size_t kRead = 260;
+  constexpr std::size_t kKept = 64 + 1;  // read and not given back, and the one that is shown
+  EventLog<std::atomic> log;
+  for (std::size_t i = 0; i < 440; ++i) log.append(stored(1));  // nearly what the storage holds that there is
+  EventBatch batch = log.take_batch();
+  EventView view;
+  for (std::size_t i = 0; i < kRead; ++i) ASSERT_TRUE(batch.next(view));
+  const std::size_t bytes = array_bytes_in_use();
+  for (std::size_t i = 0; i < kRead - kKept; ++i) log.append(stored(2));
+  EXPECT_EQ(array_bytes_in_use(), bytes);
+}
+
+TEST(EventLog, AnAssignedBatchGivesBackWhatItHeld) {
+  EventLog<std::atomic> log;
+  for (std::size_t i = 0; i < 64; ++i) log.append(stored(1));  // what the first storage holds
+  EventBatch batch = log.take_batch();
+  batch = {};
+  const std::size_t bytes = array_bytes_in_use();
+  for (std::size_t i = 0; i < 64; ++i) log.append(stored(2));
+  EXPECT_EQ(array_bytes_in_use(), bytes);
+}
+
+TEST(EventLog, ANodeForgetsTheOtherEventItHeld) {
+  EventLog<std::atomic> log;
+  log.append(AllBlocksClearedEvent{});
+  EXPECT_EQ(log.take().size(), 1U);
+  append_removals(log, {numbered_key(1), numbered_key(2)});
+  const auto events = log.take();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<BlockRemovedEvent>(events[1]));
+}
+
+TEST(EventNodes, ThoseOfStoresAreNotUsedForRemovals) {
+  EventNodes<std::atomic> nodes(2);
+  EventNode& store = nodes.take(EventNode::Kind::stored, 0);
+  store.next = nullptr;
+  nodes.give_back(&store);
+  EXPECT_NE(&nodes.take(EventNode::Kind::removed, 0), &store);
+  EXPECT_EQ(&nodes.take(EventNode::Kind::stored, 1), &store);
 }
 
 TEST(EventNodes, NoMoreThanWereInUseAtOnce) {

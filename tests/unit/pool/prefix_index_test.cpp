@@ -138,6 +138,17 @@ TEST(PrefixIndex, ASurveyNamesAnEmptySlotAndWhetherSomethingMayMatch) {
   EXPECT_EQ(index.num_entries(), 9U);
 }
 
+TEST(PrefixIndex, DistancesGoAroundTheEnd) {
+  Index index(3);
+  const std::uint64_t last = std::uint64_t{0xffff'ffff} << 32U;  // at home in the last bucket
+  for (std::uint32_t value = 0; value < 3 * Index::kSlotsPerBucket; ++value) {
+    const std::uint32_t at = index.insert(last + value, value);
+    EXPECT_EQ(index.distance_of(last + value, at), value / Index::kSlotsPerBucket);
+    EXPECT_EQ(matches(index, last + value), (std::multiset<std::uint32_t>{value}));
+  }
+  EXPECT_EQ(index.probe_length(last), 3U);
+}
+
 TEST(PrefixIndex, ProbesStayShortAfterManyReplacements) {
   constexpr std::uint32_t kEntries = 1024;
   Index index(kEntries / 2);
