@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "block/block_line.hpp"
 #include "block/key_words.hpp"
 
 namespace kvpool {
@@ -57,6 +58,7 @@ TEST(BlockState, FenceKeepsContentAndPinTakesItOut) {
   EXPECT_FALSE(pinned.fenced());
   EXPECT_TRUE(waiting.unfenced_to_order(3).lives_in_order(3));
   EXPECT_TRUE(waiting.blanked().blank_free());
+  EXPECT_FALSE(waiting.blanked().hashed());
 }
 
 TEST(BlockState, WriterFlagEndsWithPublicationAndRelease) {
@@ -64,6 +66,8 @@ TEST(BlockState, WriterFlagEndsWithPublicationAndRelease) {
   EXPECT_TRUE(writing.writing());
   EXPECT_FALSE(writing.published(2).writing());
   EXPECT_FALSE(writing.without_reference().released_blank().writing());
+  EXPECT_FALSE(writing.without_reference().released_to_order(7).writing());
+  EXPECT_FALSE(writing.without_reference().released_to_fence(7).writing());
 }
 
 TEST(BlockState, ReferencesStopBelowTheFlags) {
@@ -71,6 +75,16 @@ TEST(BlockState, ReferencesStopBelowTheFlags) {
   while (state.refs() < BlockState::kMaxRefs) state = state.with_reference();
   EXPECT_EQ(state.refs(), 65'534U);
   EXPECT_FALSE(state.in_order());
+}
+
+TEST(BlockLine, AnOrdinalBeyondItsWidthLeavesTheCoveredTokensAlone) {
+  BlockLine<std::atomic> line;
+  line.store_key({}, 123, BlockLine<std::atomic>::kMaxOrdinal + 5);
+  EXPECT_EQ(line.covered_tokens(), 123U);
+  EXPECT_EQ(line.ordinal(), BlockLine<std::atomic>::kMaxOrdinal);
+  line.store_key({}, 124, 6);
+  EXPECT_EQ(line.covered_tokens(), 124U);
+  EXPECT_EQ(line.ordinal(), 6U);
 }
 
 TEST(KeyWords, CarryTheWholeKey) {

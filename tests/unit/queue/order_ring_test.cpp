@@ -80,6 +80,14 @@ TEST(OrderRing, GivenUpPositionReadsAsDead) {
   EXPECT_EQ(take(ring, 4), (std::vector<std::uint32_t>{0, 6}));
 }
 
+TEST(OrderRing, GivingUpAPositionLeavesTheEntryALapBeforeAlone) {
+  Ring ring(2);
+  ASSERT_EQ(ring.put(ring.take_positions(1), 1), PutOutcome::ok);
+  ASSERT_EQ(ring.put(ring.take_positions(1), 2), PutOutcome::ok);
+  ring.kill(ring.take_positions(1));
+  EXPECT_EQ(take(ring, 2), (std::vector<std::uint32_t>{1, 2}));
+}
+
 TEST(OrderRing, EveryEntryIsTakenOnce) {
   Ring ring(8);
   constexpr std::uint32_t kPerProducer = 1'000;

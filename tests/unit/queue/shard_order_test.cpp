@@ -111,6 +111,36 @@ TEST_F(ShardOrderTest, OrderEqualsADequeThroughHundredsOfRotations) {
   EXPECT_EQ(incidents_.dead_slots, 0U);
 }
 
+/// The work of a release is a few entries, and the more the more blocks it gave back.
+TEST_F(ShardOrderTest, CompactionDoesWorkInProportionToWhatWasReleased) {
+  constexpr int kDead = 60;
+  for (std::uint32_t block = 1; block <= 20; ++block) {
+    own(block);
+    Order::Tickets tickets(order_, 1);
+    ASSERT_EQ(protocol_.release(
+                  block, [] { return ReleaseTarget::order; }, tickets, tickets),
+              ReleaseOutcome::ordered);
+    tickets.settle(protocol_, block, incidents_, [](std::uint32_t) {});
+  }
+  for (int i = 0; i < kDead; ++i) {  // more than half of the ring is used now: what stands there is to be cleaned
+    touch(20);
+    Order::Tickets tickets(order_, 1);
+    ASSERT_EQ(protocol_.release(
+                  20, [] { return ReleaseTarget::order; }, tickets, tickets),
+              ReleaseOutcome::ordered);
+    tickets.settle(protocol_, 20, incidents_, [](std::uint32_t) {});
+  }
+  order_.compact(protocol_, 1, incidents_, [](std::uint32_t) {});
+  EXPECT_EQ(incidents_.moved, 2U);
+  order_.compact(protocol_, 5, incidents_, [](std::uint32_t) {});
+  EXPECT_EQ(incidents_.moved, 12U);
+  order_.compact(protocol_, 4, incidents_, [](std::uint32_t) {});  // seven that live, and eight that are dead
+  EXPECT_EQ(incidents_.moved, 19U);
+  EXPECT_EQ(incidents_.dropped, 8U);
+  order_.compact(protocol_, 1, incidents_, [](std::uint32_t) {});
+  EXPECT_EQ(incidents_.dropped, 24U);
+}
+
 class TinyShardOrder : public ShardOrderTest {
  protected:
   TinyShardOrder() : ShardOrderTest(4) {}
@@ -143,6 +173,27 @@ TEST(TicketCodec, PlacesAndRegistrationsHaveDifferentNumbers) {
   }
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+}
+
+TEST(FenceQueue, AWalkFindsEveryBlockThatFoundNoSlot) {
+  constexpr std::uint32_t kLast = 8;
+  Protocol protocol(kLast + 1);
+  FenceQueue<std::atomic> queue(kLast + 1, 2, TicketCodec(1));
+  for (std::uint32_t block = 1; block <= kLast; ++block) {
+    protocol.claim_owned(block);
+    queue.require(block, 5);
+    FenceQueue<std::atomic>::Tickets tickets;
+    tickets.attach(&queue);
+    ASSERT_EQ(protocol.release(
+                  block, [] { return ReleaseTarget::fence; }, tickets, tickets),
+              ReleaseOutcome::fenced);
+    tickets.settle(protocol, block);
+    EXPECT_EQ(queue.needs_walk(), block > 2) << block;
+  }
+  queue.advance(5);
+  std::vector<std::uint32_t> passed;
+  queue.walk(protocol, [&](std::uint32_t block, std::uint32_t) { passed.push_back(block); });
+  EXPECT_EQ(passed, (std::vector<std::uint32_t>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
 TEST(FenceQueue, PassesInOrderAndFindsStragglersByWalking) {
