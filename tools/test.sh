@@ -65,7 +65,7 @@ step "stress smoke" tools/test_stress.sh 10
 if [ "$tier" = long ]; then
   export KVPOOL_TEST_SCALE=long
   step "clang without sanitizers" build_and_test clang
-  step "TSan with clang" tools/test_tsan.sh tsan-clang
+  step "TSan with clang" tools/test_tsan.sh tsan-clang 60
   step "long tests" ctest --preset dev --no-tests=error --timeout 14400
   step "stress, 60 s a workload" tools/test_stress.sh 60
   step "seeded faults" tests/mutants/run.py

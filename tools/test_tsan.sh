@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# ThreadSanitizer over the unit tests and everything that runs more than one thread. A clean run counts only if the same build
-# reports a race that is really there, so the canary comes first.
-# Usage: tools/test_tsan.sh PRESET
+# ThreadSanitizer over the unit tests, everything that runs more than one thread, and the stress program. A clean
+# run counts only if the same build reports a race that is really there, so the canary comes first.
+# Usage: tools/test_tsan.sh PRESET [SECONDS_OF_STRESS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-tsan}
+seconds=${2:-5}
 
 launcher=()
 command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
@@ -23,3 +24,4 @@ if ! grep -q "WARNING: ThreadSanitizer: data race" <<<"$report" || ! grep -q "ra
 fi
 echo "canary: the planted race was reported"
 "${no_aslr[@]}" ctest --preset "$preset" --no-tests=error -L 'concurrency|unit'
+"${no_aslr[@]}" "build/$preset/stress/kvpool_stress" --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM"
