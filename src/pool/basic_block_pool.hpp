@@ -85,7 +85,7 @@ class BasicBlockPool {
                             std::int64_t block_tokens);
   bool unpublish(BlockId block);
   bool evict_blocks(std::span<const BlockId> blocks);
-  void move_block_hashes(BlockId source, BlockId target);
+  bool move_block_hashes(BlockId source, BlockId target);
   [[nodiscard]] bool reset_prefix_cache(std::uint32_t num_permanent = 0);
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
   [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
@@ -213,6 +213,7 @@ class BasicBlockPool {
     std::uint64_t duplicates = 0;
     std::uint64_t index_full = 0;
     std::uint64_t longest_probe = 0;
+    std::uint32_t version = 0;  ///< of the last registration of a primary key
   };
   void note(const PublishTally& tally) noexcept;
   [[nodiscard]] bool accepts(GroupId group) const noexcept;
@@ -243,7 +244,10 @@ class BasicBlockPool {
                                       std::uint32_t home_slot, PublishTally& tally);
   [[nodiscard]] bool register_secondary(const Registration& next, std::uint64_t ordinal, std::uint32_t version,
                                         PublishTally& tally);
-  bool take_content(std::uint32_t block, RemovedKeys* removed);
+  bool take_content(std::uint32_t block, RemovedKeys* removed, std::optional<std::uint32_t> only = std::nullopt);
+  [[nodiscard]] static bool answers_under(BlockState state, std::uint32_t ticket) noexcept {
+    return state.hashed() && state.ticket() == ticket;
+  }
   void erase_keys(std::uint32_t block, const KeyWords& primary, std::uint32_t slot, RemovedKeys* removed);
   void erase_keys(std::uint32_t block, RemovedKeys* removed);
   void sweep_secondaries(Secondaries& store, std::uint32_t block, RemovedKeys* removed);

@@ -94,7 +94,9 @@ std::size_t BlockPool::publish_chain(std::span<const BlockId> blocks, HashChain 
 }
 bool BlockPool::unpublish(BlockId block) { return impl_->pool.unpublish(block); }
 bool BlockPool::evict_blocks(std::span<const BlockId> blocks) { return impl_->pool.evict_blocks(blocks); }
-void BlockPool::move_block_hashes(BlockId source, BlockId target) { impl_->pool.move_block_hashes(source, target); }
+bool BlockPool::move_block_hashes(BlockId source, BlockId target) {
+  return impl_->pool.move_block_hashes(source, target);
+}
 bool BlockPool::reset_prefix_cache(std::uint32_t num_permanent) {
   return impl_->pool.reset_prefix_cache(num_permanent);
 }

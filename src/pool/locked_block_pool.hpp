@@ -89,7 +89,7 @@ class LockedBlockPool {
                             std::int64_t block_tokens);
   bool unpublish(BlockId block);
   bool evict_blocks(std::span<const BlockId> blocks);
-  void move_block_hashes(BlockId source, BlockId target);
+  bool move_block_hashes(BlockId source, BlockId target);
   [[nodiscard]] bool reset_prefix_cache(std::uint32_t num_permanent = 0);
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
   [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;

@@ -114,8 +114,8 @@ bool LockedBlockPool::evict_blocks(std::span<const BlockId> blocks) {
   return good;
 }
 
-void LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
-  if (source == target || !known(source, "move_block_hashes") || !known(target, "move_block_hashes")) return;
+bool LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
+  if (source == target || !known(source, "move_block_hashes") || !known(target, "move_block_hashes")) return false;
   Shard& from_shard = shard(source.value());
   Shard& to_shard = shard(target.value());
   std::unique_lock first(from_shard.mutex, std::defer_lock);
@@ -127,11 +127,13 @@ void LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
   }
   Block& from = blocks_[source.value()];
   Block& to = blocks_[target.value()];
+  if (from.keys.empty() || to.refs == 0 || !to.keys.empty()) return false;
   const std::vector<BlockKey> keys = from.keys;
   const std::int64_t covered = from.covered;
   bool duplicate = false;
   for (const BlockKey& key : keys) static_cast<void>(enter(to, key, covered, true, duplicate));
   remove_keys(from, nullptr);
+  return true;
 }
 
 bool LockedBlockPool::reset_prefix_cache(std::uint32_t num_permanent) {

@@ -232,12 +232,14 @@ void BasicBlockPool<Atom, Placement>::sweep_secondaries(Secondaries& store, std:
   }
 }
 
-/// Ends the content of a block, wherever it stands. `removed` empty: nothing is announced.
+/// Ends the content of a block, wherever it stands; with `only`, that of the registration under this ticket and no
+/// later one, which a holder of the block can tell. `removed` empty: nothing is announced.
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::take_content(std::uint32_t block, RemovedKeys* removed) {
+bool BasicBlockPool<Atom, Placement>::take_content(std::uint32_t block, RemovedKeys* removed,
+                                                   std::optional<std::uint32_t> only) {
   const auto& line = protocol_.line(block);
   BlockState seen = protocol_.state(block);
-  while (seen.hashed()) {
+  while (answers_under(seen, only.value_or(seen.ticket()))) {
     const KeyWords primary = line.load_key();
     const std::uint32_t slot = line.slot.load(std::memory_order_relaxed);  // [K2]
     if (!protocol_.try_unpublish(block, seen)) continue;
@@ -274,26 +276,40 @@ bool BasicBlockPool<Atom, Placement>::evict_blocks(std::span<const BlockId> bloc
   return good;
 }
 
+/// The target answers before the source stops: at no moment nobody does. Who ends the source's registration meanwhile
+/// ends the keys for good, so that they are taken away from the target again.
 template <template <class> class Atom, class Placement>
-void BasicBlockPool<Atom, Placement>::move_block_hashes(BlockId source, BlockId target) {
-  if (source == target || !known(source, "move_block_hashes") || !known(target, "move_block_hashes")) return;
-  if (!protocol_.state(source.value()).hashed()) return;
+bool BasicBlockPool<Atom, Placement>::move_block_hashes(BlockId source, BlockId target) {
+  if (source == target || !known(source, "move_block_hashes") || !known(target, "move_block_hashes")) return false;
+  const BlockState from = protocol_.state(source.value());
+  const BlockState to = protocol_.state(target.value());
+  if (!from.hashed() || to.refs() == 0 || to.hashed()) return false;
   const auto& line = protocol_.line(source.value());
-  const KeyWords primary = line.load_key();
-  const auto covered = static_cast<std::int64_t>(line.covered_tokens());
+  const Registration primary(line.load_key(), static_cast<std::int64_t>(line.covered_tokens()), target.value());
   const std::vector<KeyWords> further = secondary_keys(source.value());
-  // The target answers before the source stops, so that a look-up never misses in between.
+  if (!answers_under(protocol_.state(source.value()), from.ticket())) return false;  // read from two registrations
   PublishTally moved;
-  register_key(Registration(primary, covered, target.value()), true, moved);
-  bool ended = false;
-  if (moved.published > 0) {
-    for (const KeyWords& key : further) register_key(Registration(key, 0, target.value()), true, moved);
-    ended = take_content(source.value(), nullptr);
+  const std::uint64_t ordinal = copies(primary.key, primary.hash).next_ordinal;
+  if (!register_primary(primary, to, ordinal, index_.survey(primary.hash).empty_slot, moved)) return false;
+  for (const KeyWords& key : further) {
+    const Registration next(key, 0, target.value());
+    static_cast<void>(register_secondary(next, copies(key, next.hash).next_ordinal, moved.version, moved));
   }
-  here().counters.template add<&PoolFlows::moved_contents>(moved.published - moved.further);
-  moved.published = moved.further = moved.duplicates = 0;  // nothing new: it only stands elsewhere
+  const bool done = take_content(source.value(), nullptr, from.ticket());
+  bool withdrawn = false;
+  if (!done) {
+    // With `last_copy` the other one may have seen the target's copy and announced nothing.
+    RemovedKeys removed;
+    const bool may_be_last = options_.removal_events == RemovalEvents::last_copy;
+    withdrawn =
+        take_content(target.value(), may_be_last ? collector(removed) : nullptr, codec_.registration(moved.version));
+    events_.append_removals(std::move(removed));
+  }
+  ShardCounters<Atom>& counters = here().counters;
+  counters.template add<&PoolFlows::moved_contents>(1);
+  counters.template add<&PoolFlows::ended_contents>(done || withdrawn ? 1 : 0);
   note(moved);
-  here().counters.template add<&PoolFlows::ended_contents>(ended ? 1 : 0);
+  return done;
 }
 
 }  // namespace kvpool

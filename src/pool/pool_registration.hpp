@@ -105,7 +105,7 @@ template <template <class> class Atom, class Placement>
   // Another thread may have asked when neither of the two was there yet. Whoever sees a second copy behind its own
   // publication withdraws its own: both may, but no two stay.
   if (!keep_duplicates && !seen.hashed() && copies(next.key, next.hash, next.block).any &&
-      take_content(next.block, nullptr)) {
+      take_content(next.block, nullptr, codec_.registration(tally.version))) {
     ++tally.duplicates;
     return;
   }
@@ -126,6 +126,7 @@ template <template <class> class Atom, class Placement>
   if (entered) {
     tally.longest_probe = std::max<std::uint64_t>(tally.longest_probe, index_.distance_of(next.hash, slot));
     line.slot.store(slot, std::memory_order_relaxed);  // [K1]
+    tally.version = version;
     if (protocol_.publish(next.block, codec_.registration(version), seen)) return true;
     index_.erase(next.hash, slot);
   }

@@ -1,10 +1,12 @@
 // What the threads of a model case do with the pool.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/model/pool_world.hpp"
@@ -15,8 +17,16 @@ using Script = std::function<void(World&)>;
 struct NamedScript {
   const char* name;
   Script run;
-  bool rewrites = false;  ///< gives a block that others may hold a new key
+  bool rewrites = false;      ///< gives a block that others may hold a new key
+  int preemptions_fewer = 0;  ///< of an exploration in which it takes part: what it leads to is too much for one more
 };
+
+/// How many preemptions threads with these scripts get.
+inline int bound_for(const std::vector<const NamedScript*>& chosen, int preemptions) {
+  int fewer = 0;
+  for (const NamedScript* script : chosen) fewer = std::max(fewer, script->preemptions_fewer);
+  return preemptions - fewer;
+}
 
 /// The first ones: allocation, pin, publication, release and eviction, block by block.
 inline constexpr std::size_t kPlainScripts = 7;
@@ -130,8 +140,52 @@ inline const std::vector<NamedScript>& scripts() {
          world.pin_prefix({6, 7}, mine);
          world.release(mine);
        }},
+      {"evict several and look up",
+       [](World& world) {
+         world.evict_several({2, 1, 8});
+         world.look_up({2});
+       }},
+      {"publish, take back, publish anew",
+       [](World& world) {
+         World::Holding mine;
+         if (!world.allocate(1, mine)) return;
+         world.publish(mine[0], 8);
+         world.take_back(mine[0]);
+         world.publish(mine[0], 3);
+         world.release(mine);
+       }},
+      {"move what others may hold",
+       [](World& world) {
+         World::Holding mine;
+         if (world.pin(1, mine) && world.allocate(1, mine)) world.move_keys(mine[0], mine[1]);
+         world.release(mine);
+       },
+       false, 1},
+      {"move two keys",
+       [](World& world) {
+         World::Holding mine;
+         if (!world.allocate(2, mine)) return;
+         world.publish(mine[0], 8);
+         world.publish_further(mine[0], 32);
+         world.move_keys(mine[0], mine[1]);
+         world.release(mine);
+       },
+       false, 1},
   };
   return all;
+}
+
+/// Those that tell something about duplicates.
+inline std::vector<const NamedScript*> duplicate_scripts() {
+  std::vector<const NamedScript*> chosen;
+  for (const NamedScript& script : scripts()) {
+    for (const char* name : {"allocate three", "pin a free block", "publish and free", "publish a duplicate",
+                             "publish two keys", "evict what has two keys", "share and rewrite",
+                             "publish, take back, publish anew", "move what others may hold"}) {
+      if (script.name == std::string(name)) chosen.push_back(&script);
+    }
+  }
+  return chosen;
 }
 
 inline BlockPoolOptions tiny_options(std::uint32_t shards, std::uint32_t usable_blocks = 4) {
@@ -156,14 +210,17 @@ inline std::shared_ptr<World> prepared(const BlockPoolOptions& options, bool rec
   return world;
 }
 
-inline Case run_scripts(const std::vector<const NamedScript*>& chosen, std::uint32_t shards) {
-  auto world = prepared(tiny_options(shards));
+inline Case run_scripts(const std::vector<const NamedScript*>& chosen, const BlockPoolOptions& options) {
+  auto world = prepared(options);
   Case test;
   for (const NamedScript* script : chosen) world->rewrites |= script->rewrites;
   for (const NamedScript* script : chosen) test.threads.push_back([world, script] { script->run(*world); });
   test.after_each_step = [world] { world->check_step(); };
   test.at_end = [world] { world->check_end(); };
   return test;
+}
+inline Case run_scripts(const std::vector<const NamedScript*>& chosen, std::uint32_t shards) {
+  return run_scripts(chosen, tiny_options(shards));
 }
 
 }  // namespace kvpool::model

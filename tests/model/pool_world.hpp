@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +37,9 @@ inline BlockKey model_key(std::uint32_t name) {
 class World {
  public:
   explicit World(const BlockPoolOptions& options)
-      : pool(options), holders_(options.num_blocks, 0), content_(options.num_blocks, 0) {}
+      : pool(options), holders_(options.num_blocks, 0), content_(options.num_blocks, 0) {
+    history.skips_duplicates = skips_duplicates();
+  }
 
   /// Blocks that one thread has, with the key they carry (0: none).
   struct Held {
@@ -91,48 +95,10 @@ class World {
   }
 
   /// Pins the longest prefix of the names that can be had, a batch at a time: what a look-up of all that is left found.
-  void pin_prefix(const Names& names, Holding& holding) {
-    const Hashes hashes = hashes_of(names);
-    std::vector<BlockHandle> found(names.size());
-    Blocks blocks;
-    std::uint32_t units_beside = 0;  // held at one time for blocks that were found and not reached
-    Call call(*this);
-    for (BlockHandle refused{}; blocks.size() < names.size();) {
-      const HashChain rest{std::span(hashes).subspan(blocks.size())};
-      const std::size_t length = pool.find_prefix(rest, GroupId{0}, found);
-      if (length == 0) break;
-      std::uint32_t units = 0;
-      bool covered = true;
-      for (std::size_t i = 0; i < length && covered; ++i) {
-        if (pool.ref_count(found[i].id) > 0) continue;
-        covered = pool.try_reserve(1);
-        units += covered ? 1U : 0U;
-      }
-      const std::size_t pinned = pool.pin_prefix(std::span(found).first(length), rest, GroupId{0}, units);
-      pool.give_back(units);
-      for (std::size_t i = 0; i < pinned; ++i) blocks.push_back(found[i].id);
-      if (pinned == length) continue;
-      units_beside = std::max(units_beside, static_cast<std::uint32_t>(length - pinned) - 1);
-      if (pinned == 0 && !covered && found[0] == refused) break;  // still there and not to be had: no capacity
-      refused = found[pinned];
-    }
-    call.returns();
-    const bool all = blocks.size() == names.size();
-    note_call(call, {stress::CallKind::pin_prefix, all, 0, names, 0}, blocks);
-    for (std::size_t i = 0; i < blocks.size(); ++i) note_pin(call, blocks[i], names[i], holding);
-    if (!all) history.misses.push_back({names[blocks.size()], thread(), call.invoked, call.returned});
-    withhold(units_beside, call.invoked, call.returned, kNoFence);
-  }
+  void pin_prefix(const Names& names, Holding& holding);
 
   /// A look-up that pins nothing. What it finds is a hint; what it misses, no block had all the time, capacity or not.
-  void look_up(const Names& names) {
-    const Hashes hashes = hashes_of(names);
-    std::vector<BlockHandle> found(names.size());
-    Call call(*this);
-    const std::size_t length = pool.find_prefix(HashChain{hashes}, GroupId{0}, found);
-    call.returns();
-    if (length < names.size()) history.misses.push_back({names[length], thread(), call.invoked, call.returned, true});
-  }
+  void look_up(const Names& names);
 
   /// A reference more to each block by its number, whatever it is by now; all or none.
   bool touch(const std::vector<std::uint32_t>& numbers, Holding& holding) {
@@ -152,53 +118,31 @@ class World {
     return true;
   }
 
+  /// Without effect for a block that the caller knows to have a key.
+  void publish(Held& held, std::uint32_t name);
+
   /// A key beside the one that the block has; if somebody has taken that one, the only key.
-  void publish_further(const Held& held, std::uint32_t name) {
-    Call call(*this);
-    const bool published = pool.publish(held.block, model_key(name), 4);
-    call.returns();
-    if (published) note(call, stress::Action::publish_further, held.block, name);
-  }
+  void publish_further(const Held& held, std::uint32_t name);
+
+  /// Each block of the holding, none of which has a key, gets the name at its place. Not where duplicates are skipped:
+  /// the pool says how many were kept, and not which.
+  void publish_chain(Holding& holding, const Names& names);
 
   /// Takes the content of a block that others may hold too and gives it a new key. Others may do the same, so that it
   /// may have another key by then.
-  void rewrite(Held& held, std::uint32_t name) {
-    take_content(held.block);
-    held.key = 0;
-    publish_further(held, name);
-  }
+  void rewrite(Held& held, std::uint32_t name);
 
-  void publish(Held& held, std::uint32_t name) {
-    if (held.key != 0) return;
-    content_[held.block.value()] = name;
-    Call call(*this);
-    const bool published = pool.publish(held.block, model_key(name), 4);
-    call.returns();
-    require(published, "an owner's publish was refused");
-    held.key = name;
-    note(call, stress::Action::publish, held.block, name);
-    note_call(call, {stress::CallKind::publish, true, 0, {name}, 0}, {held.block});
-  }
+  /// Takes the content of a block that the caller holds.
+  void take_back(Held& held);
 
-  /// Each block of the holding, none of which has a key, gets the name at its place.
-  void publish_chain(Holding& holding, const Names& names) {
-    const Hashes hashes = hashes_of(names);
-    Blocks blocks;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      blocks.push_back(holding[i].block);
-      content_[blocks[i].value()] = names[i];
-    }
-    Call call(*this);
-    const std::size_t published = pool.publish_chain(blocks, HashChain{hashes}, GroupId{0}, 8, 4);
-    call.returns();
-    require(published == names.size(), "a part of an owner's chain was refused");
-    chains_.push_back({history.actions.size(), names.size()});
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      holding[i].key = names[i];
-      note(call, stress::Action::publish, blocks[i], names[i]);
-    }
-    note_call(call, {stress::CallKind::publish, true, 0, names, 0}, blocks);
-  }
+  /// Takes the content of whatever block carries the key, also one that others reference.
+  void evict(std::uint32_t name);
+
+  /// The same for several keys, whose blocks are found first and then named in one call.
+  void evict_several(const Names& names);
+
+  /// All keys of one held block to another one, which is new.
+  void move_keys(Held& source, Held& target);
 
   void release(Holding& holding) { release_blocks(holding, nullptr); }
   void release(Holding& holding, std::uint64_t fence) { release_blocks(holding, &fence); }
@@ -213,19 +157,15 @@ class World {
     passed_ = std::max(passed_, value);
   }
 
-  /// Takes the content of whatever block carries the key, also one that others reference.
-  void evict(std::uint32_t name) {
-    const auto found = pool.find(model_key(name));
-    if (found) take_content(found->id);
-  }
-
   /// After every step: nothing may be out of range at any time.
-  void check_step() const {
+  void check_step() {
     require(pool.num_free_blocks() < pool.num_blocks(), "more blocks are free than there are");
+    for (Move* move : moves_) check_move(*move);
   }
 
   /// After all threads have returned and given everything back.
   void check_end() {
+    if (skips_duplicates()) check_single_copies();
     if (uses_fences) advance_fence(1000);
     const Status status = pool.check_invariants();
     require(status.ok(), status.ok() ? "" : status.error().message);
@@ -235,7 +175,6 @@ class World {
     require(pool.get_new_blocks(all), "not every free block can be reached");
     std::sort(all.begin(), all.end());
     require(std::adjacent_find(all.begin(), all.end()) == all.end(), "a block was handed out twice");
-    order_chains();
     history.dropped = pool.stats().ring_full;
     const stress::HistoryVerdict verdict = stress::check_history(history, pool.num_blocks() - 1);
     require(verdict.allowed, verdict.reason);
@@ -280,18 +219,22 @@ class World {
 
   static constexpr std::uint64_t kNoFence = ~std::uint64_t{0};
 
-  static Hashes hashes_of(const Names& names) {
-    Hashes hashes;
-    for (const std::uint32_t name : names) hashes.push_back(model_key(name).hash);
-    return hashes;
-  }
-  void take_content(BlockId block) {
-    Call call(*this);
-    const bool had_content = pool.unpublish(block);
-    call.returns();
-    note(call, stress::Action::unpublish, block, had_content ? 1 : 0);
-    note_call(call, {stress::CallKind::unpublish, had_content, 0, {}, 0}, {block});
-  }
+  /// A move in progress, watched after each step.
+  struct Move {
+    BlockId source;
+    BlockId target;
+    std::uint32_t key_of_source = 0;  ///< 0: has not been seen with one
+    std::uint32_t key_of_target = 0;
+    bool contested = false;  ///< other calls in progress may end the content
+  };
+
+  static Hashes hashes_of(const Names& names);
+  static std::uint32_t name_of(const std::optional<BlockKey>& key) { return key ? key->hash.bytes[0] : 0; }
+  [[nodiscard]] bool skips_duplicates() const { return pool.options().duplicates == DuplicatePolicy::skip; }
+  bool take_content(BlockId block);
+  void contest_moves();
+  void check_move(Move& move) const;
+  void check_single_copies();
   static std::uint32_t thread() { return static_cast<std::uint32_t>(Scheduler::current_thread()); }
   void note(const Call& call, stress::Action action, BlockId block, std::uint32_t key) {
     history.actions.push_back({action, block.value(), key, thread(), call.invoked, call.returned});
@@ -315,22 +258,6 @@ class World {
     fences_.push_back(fence);
     history.withheld.push_back({count, from, until});
   }
-  /// A chain is published in its order: when somebody has pinned one of its elements, all before it are published.
-  void order_chains() {
-    for (const auto& [first, length] : chains_) {
-      for (std::size_t later = first + length - 1; later > first; --later) {
-        stress::Moment seen = history.actions[later].returned;
-        for (const stress::BlockAction& pin : history.actions) {
-          const stress::BlockAction& publish = history.actions[later];
-          if (pin.action == stress::Action::pin && pin.block == publish.block && pin.key == publish.key &&
-              pin.invoked >= publish.invoked) {
-            seen = std::min(seen, pin.returned);
-          }
-        }
-        history.actions[later - 1].returned = std::min(history.actions[later - 1].returned, seen);
-      }
-    }
-  }
   void release_blocks(Holding& holding, const std::uint64_t* fence) {
     if (holding.empty()) return;
     Blocks blocks;
@@ -352,12 +279,16 @@ class World {
   }
 
   stress::Moment clock_ = 0;
-  std::vector<std::uint64_t> fences_;                        // of each entry of history.withheld
-  std::vector<std::pair<std::size_t, std::size_t>> chains_;  // first of history.actions, how many
-  std::uint64_t passed_ = 0;                                 // highest fence that was advanced to
+  std::vector<std::uint64_t> fences_;  // of each entry of history.withheld
+  std::uint64_t passed_ = 0;           // highest fence that was advanced to
   int calls_in_progress_ = 0;
+  int evictions_in_progress_ = 0;
+  std::vector<Move*> moves_;           // in progress
+  std::set<std::uint32_t> published_;  // primary keys
   std::vector<std::uint32_t> holders_;
   std::vector<std::uint32_t> content_;
 };
 
 }  // namespace kvpool::model
+
+#include "tests/model/pool_world_content.hpp"

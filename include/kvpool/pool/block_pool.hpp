@@ -182,9 +182,11 @@ class BlockPool {
   /// unpublish for each, in order. Errors: unknown_block, reported, others proceed, false. Lock-free, O(blocks.size()).
   bool evict_blocks(std::span<const BlockId> blocks);
 
-  /// Re-points all keys of `source` to `target`, which has none; announces nothing. Both referenced by
-  /// the caller. Lock-free.
-  void move_block_hashes(BlockId source, BlockId target);
+  /// Re-points all keys of `source` to `target`; announces nothing. Both referenced by the caller. At every moment one
+  /// of the two answers. False: `source` has no key, `target` has one, the index is full, or another thread took the
+  /// keys from `source` meanwhile; nothing has changed then, though `target` may have answered during the call.
+  /// Lock-free.
+  bool move_block_hashes(BlockId source, BlockId target);
 
   /// Forgets all content and announces it, if no block is referenced, reserved or fenced; else false and
   /// nothing changed. The order of free blocks stays. Excludes others: call it alone. O(num_blocks).

@@ -215,6 +215,25 @@ TEST_F(BlockPoolTest, SecondaryKeysFollowTheirBlock) {
   EXPECT_TRUE(pool.check_invariants().ok());
 }
 
+TEST_F(BlockPoolTest, AMoveSaysWhetherTheTargetTookOver) {
+  BlockPool pool(options(5));
+  const auto blocks = allocate(pool, 4);
+  EXPECT_FALSE(pool.move_block_hashes(blocks[0], blocks[1]));  // nothing to be moved
+  ASSERT_TRUE(pool.publish(blocks[0], key_of(1), 16));
+  ASSERT_TRUE(pool.publish(blocks[1], key_of(2), 16));
+  EXPECT_FALSE(pool.move_block_hashes(blocks[0], blocks[1]));  // the target has a key
+  EXPECT_FALSE(pool.move_block_hashes(blocks[0], blocks[0]));
+  EXPECT_FALSE(pool.move_block_hashes(blocks[0], kNullBlock));
+  ASSERT_TRUE(pool.free_blocks(std::span(blocks).subspan(3, 1)));
+  EXPECT_FALSE(pool.move_block_hashes(blocks[0], blocks[3]));  // nobody holds it
+  EXPECT_EQ(pool.primary_key(blocks[0]), key_of(1));
+  EXPECT_EQ(pool.primary_key(blocks[1]), key_of(2));
+  EXPECT_TRUE(pool.move_block_hashes(blocks[0], blocks[2]));
+  EXPECT_EQ(pool.primary_key(blocks[2]), key_of(1));
+  EXPECT_EQ(pool.counts().cached, 2U);
+  EXPECT_TRUE(pool.check_invariants().ok()) << pool.check_invariants().error().message;
+}
+
 TEST_F(BlockPoolTest, PinVerifiesKeyAndGeneration) {
   BlockPool pool(options(3));
   cache(pool, 2, 1);
