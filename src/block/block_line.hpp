@@ -45,7 +45,7 @@ struct alignas(kCacheLineBytes) BlockLine {
 
   /// Compares word by word and stops at the first difference. The loads acquire, so that a caller who
   /// holds a reference sees one registration's words or at least one word that differs.
-  [[nodiscard]] bool has_key(const KeyWords& key) const noexcept {
+  [[nodiscard, gnu::always_inline]] bool has_key(const KeyWords& key) const noexcept {
     for (std::size_t i = 0; i < 4; ++i) {
       if (digest[i].load(std::memory_order_acquire) != key.digest[i]) return false;  // [K2]
     }

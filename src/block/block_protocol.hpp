@@ -42,7 +42,7 @@ class BlockProtocol {
   /// Starts loading the block's line, to be written.
   void prefetch(std::uint32_t block) const noexcept { prefetch_to_write(&lines_[block]); }
 
-  [[nodiscard]] BlockState state(std::uint32_t block) const noexcept {
+  [[nodiscard, gnu::always_inline]] BlockState state(std::uint32_t block) const noexcept {
     return BlockState(lines_[block].state.load(std::memory_order_acquire));  // [S1] sees the key words of [S5]
   }
 

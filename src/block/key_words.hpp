@@ -10,13 +10,13 @@
 namespace kvpool {
 
 struct KeyWords {
-  std::array<std::uint64_t, 4> digest{};
-  std::uint32_t shape = 0;  ///< group:26 | digest bytes:6
+  std::array<std::uint64_t, 4> digest;
+  std::uint32_t shape;  ///< group:26 | digest bytes:6
 
   static constexpr unsigned kSizeBits = 6;
   static constexpr std::uint32_t kMaxGroup = (1U << (32U - kSizeBits)) - 1;
 
-  KeyWords() noexcept = default;
+  KeyWords() noexcept = default;  ///< without values, so that an array of keys to come costs nothing
   explicit KeyWords(const BlockKey& key) noexcept : KeyWords(key.hash, key.group) {}
   KeyWords(const BlockHash& hash, GroupId group) noexcept { assign(hash, group); }
 
@@ -41,10 +41,9 @@ struct KeyWords {
 
   /// 64 well-mixed bits. Digests are uniform already, but nothing forces callers to use digests.
   [[nodiscard]] std::uint64_t mixed() const noexcept {
-    std::uint64_t bits =
-        fold(digest[0] ^ 0x9e3779b97f4a7c15ULL, digest[1] ^ (std::uint64_t{shape} * 0xd1342543de82ef95ULL));
-    bits ^= fold(digest[2] ^ 0xa0761d6478bd642fULL, digest[3] ^ 0xe7037ed1a0b428dbULL);
-    return fold(bits, 0x8ebc6af09c88c6e3ULL);
+    return fold(digest[0] ^ 0x9e3779b97f4a7c15ULL,
+                digest[1] ^ (std::uint64_t{shape} << 32U) ^ 0x8ebc6af09c88c6e3ULL) ^
+           fold(digest[2] ^ 0xa0761d6478bd642fULL, digest[3] ^ 0xe7037ed1a0b428dbULL);
   }
 
   /// All words together, without a branch, and without memcmp: its wide loads would have to wait for words that were

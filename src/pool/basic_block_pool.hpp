@@ -228,9 +228,9 @@ class BasicBlockPool {
       complete(tokens, number);
     }
     KeyWords key;
-    std::uint64_t hash = 0;
-    std::uint64_t covered = 0;  ///< tokens
-    std::uint32_t block = 0;
+    std::uint64_t hash;
+    std::uint64_t covered;  ///< tokens
+    std::uint32_t block;
 
    private:
     void complete(std::int64_t tokens, std::uint32_t number) noexcept {

@@ -55,7 +55,7 @@ struct HashChain {
   std::span<const BlockHash> units;
   std::size_t stride = 1;
 
-  [[nodiscard]] std::size_t size() const noexcept { return units.size() / stride; }
+  [[nodiscard]] std::size_t size() const noexcept { return stride == 1 ? units.size() : units.size() / stride; }
   [[nodiscard]] const BlockHash& operator[](std::size_t i) const noexcept { return units[(i + 1) * stride - 1]; }
 };
 
