@@ -181,8 +181,10 @@ class BasicBlockPool {
     std::uint64_t shared = 0;
     bool good = true;
   };
-  void hand_over(Shard& home, ReleaseTally& tally, std::uint32_t& uncredited);
-  bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, std::uint32_t& uncredited);
+  template <class OnReachable>
+  void hand_over(Shard& home, ReleaseTally& tally, OnReachable&& on_reachable);
+  template <class OnReachable>
+  bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, OnReachable&& on_reachable);
   [[nodiscard]] bool take_from_stacks(std::uint32_t block, std::uint64_t units);
   enum class Touch { done, no_capacity, gone };
   [[nodiscard]] Touch touch_one(std::uint32_t block, std::uint64_t& units, PinTally& tally);
@@ -284,3 +286,4 @@ class BasicBlockPool {
 #include "pool/pool_inspection.hpp"
 #include "pool/pool_references.hpp"
 #include "pool/pool_registration.hpp"
+#include "pool/pool_release.hpp"

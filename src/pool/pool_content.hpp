@@ -160,13 +160,13 @@ bool BasicBlockPool<Atom, Placement>::pin_one(BlockHandle block, const KeyWords&
     // compare once more, now that the block cannot be recycled.
     if (carries(number, words, protocol_.state(number))) return true;
     const std::array<BlockId, 1> undo{block.id};
-    std::uint32_t uncredited = 0;
-    release(undo, nullptr, uncredited);
-    if (!needs_unit) {
-      capacity_.credit(uncredited);
-    } else if (uncredited > 0 || capacity_.reserve(1)) {
-      ++units;
-    }
+    release(undo, nullptr, [&](std::uint32_t freed) {
+      if (!needs_unit) {
+        capacity_.credit(freed);
+      } else if (freed > 0 || capacity_.reserve(1)) {
+        ++units;
+      }
+    });
     break;
   }
   ++tally.lost;

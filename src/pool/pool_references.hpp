@@ -1,4 +1,4 @@
-// BasicBlockPool: capacity, taking and giving references.
+// BasicBlockPool: capacity, taking blocks and references.
 #pragma once
 
 #include "pool/basic_block_pool.hpp"
@@ -184,140 +184,6 @@ bool BasicBlockPool<Atom, Placement>::get_new_blocks(std::span<BlockId> out) {
   return true;
 }
 
-template <template <class> class Atom, class Placement>
-void BasicBlockPool<Atom, Placement>::prefetch_lines(std::span<const BlockId> blocks) const noexcept {
-  for (const BlockId block : blocks) {
-    if (block.value() < num_blocks()) protocol_.prefetch(block.value());
-  }
-}
-
-template <template <class> class Atom, class Placement>
-std::span<const BlockId> BasicBlockPool<Atom, Placement>::portion_of(std::span<const BlockId> blocks,
-                                                                     std::size_t from) noexcept {
-  return from < blocks.size() ? blocks.subspan(from, std::min(kReleasePortion, blocks.size() - from))
-                              : std::span<const BlockId>{};
-}
-
-/// How many of the blocks will probably need a place in the order.
-template <template <class> class Atom, class Placement>
-std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const BlockId> blocks) const noexcept {
-  std::uint32_t expected = 0;
-  for (const BlockId block : blocks) {
-    if (block.value() >= num_blocks()) continue;
-    const BlockState state = protocol_.state(block.value());
-    expected += state.refs() == 1 && (state.hashed() || target() == ReleaseTarget::order) ? 1U : 0U;
-  }
-  return expected;
-}
-
-/// Gives back one reference of each block. `uncredited` counts the blocks that became free; the caller
-/// credits them, since they can be reached now. In portions, so that the lines of one are loaded while the one
-/// before it is worked off.
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
-                                              std::uint32_t& uncredited) {
-  Shard& home = here();
-  Fences* waiting = fence != nullptr ? &install_fences() : fences();
-  ReleaseTally tally;
-  const auto on_drop = [&](std::uint32_t block) { erase_keys(block, collector(tally.removed)); };
-  {
-    typename Order::Tickets tickets(home.order, 0);
-    typename Fences::Tickets fence_tickets;
-    prefetch_lines(portion_of(blocks, 0));
-    for (std::size_t from = 0; from < blocks.size(); from += kReleasePortion) {
-      const std::span<const BlockId> portion = portion_of(blocks, from);
-      prefetch_lines(portion_of(blocks, from + kReleasePortion));
-      // With fences in use blocks may have to wait: places are taken one by one.
-      if (waiting == nullptr) tickets.renew(expected_places(portion));
-      for (const BlockId id : portion) {
-        const std::uint32_t block = id.value();
-        if (id == kNullBlock) continue;
-        if (block >= num_blocks()) {
-          report(ContractBreach::unknown_block, "free_blocks", id);
-          tally.good = false;
-          continue;
-        }
-        if (fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
-        const auto choose = [&] {
-          // Read anew: the first fence ever may have been named by a former holder of this block.
-          if (waiting == nullptr) waiting = fences();
-          fence_tickets.attach(waiting);
-          return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
-        };
-        switch (protocol_.release(block, choose, tickets, fence_tickets, &tally.incidents.retries)) {
-          case ReleaseOutcome::not_referenced:
-            report(ContractBreach::double_free, "free_blocks", id);
-            tally.good = false;
-            break;
-          case ReleaseOutcome::ordered:
-            tickets.settle(protocol_, block, tally.incidents, on_drop);
-            ++tally.ordered;
-            break;
-          case ReleaseOutcome::blank: tally.blank.append(protocol_, block); break;
-          case ReleaseOutcome::fenced:
-            fence_tickets.settle(protocol_, block);
-            ++tally.fenced;
-            break;
-          case ReleaseOutcome::still_referenced: ++tally.shared; break;
-        }
-      }
-    }
-  }
-  hand_over(home, tally, uncredited);
-  return tally.good;
-}
-
-/// Makes what a release freed reachable, and counts it.
-template <template <class> class Atom, class Placement>
-void BasicBlockPool<Atom, Placement>::hand_over(Shard& home, ReleaseTally& tally, std::uint32_t& uncredited) {
-  const auto on_drop = [&](std::uint32_t block) { erase_keys(block, collector(tally.removed)); };
-  home.order.stack().push(protocol_, tally.blank);
-  home.order.compact(protocol_, tally.ordered, tally.incidents, on_drop);
-  uncredited = tally.ordered + tally.blank.size();
-  if (!tally.removed.empty()) events_.append_removals(std::move(tally.removed));
-  home.counters.template add<&PoolStats::released_blocks>(uncredited + tally.fenced);
-  home.counters.template add_visibly<&PoolFlows::shared_releases>(tally.shared);
-  home.counters.template add<&PoolFlows::fenced_blocks>(tally.fenced);
-  note(home.counters, tally.incidents);
-}
-
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> blocks) {
-  std::uint32_t uncredited = 0;
-  const bool good = release(blocks, nullptr, uncredited);
-  capacity_.credit(uncredited);
-  return good;
-}
-
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> blocks, std::uint64_t fence) {
-  std::uint32_t uncredited = 0;
-  const bool good = release(blocks, &fence, uncredited);
-  capacity_.credit(uncredited);
-  return good;
-}
-
-template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockHandle> blocks) {
-  bool good = true;
-  std::vector<BlockId> ids;
-  ids.reserve(blocks.size());
-  for (const BlockHandle& block : blocks) {
-    if (block.is_null()) continue;
-    const bool foreign = block.pool != number_;
-    if (foreign || block.id.value() >= num_blocks() || handle(block.id).generation != block.generation) {
-      report(foreign                            ? ContractBreach::foreign_handle
-             : block.id.value() >= num_blocks() ? ContractBreach::unknown_block
-                                                : ContractBreach::stale_handle,
-             "free_blocks", block.id);
-      good = false;
-      continue;
-    }
-    ids.push_back(block.id);
-  }
-  return free_blocks(std::span<const BlockId>(ids)) && good;
-}
-
 /// Whether every block can take a reference; collects those that are free, each once.
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::touchable(std::span<const BlockId> blocks,
@@ -355,9 +221,8 @@ bool BasicBlockPool<Atom, Placement>::touch(std::span<const BlockId> blocks) {
     if (touch_one(blocks[i].value(), units, tally) == Touch::done) continue;
     note(tally);
     // Another thread took or freed one of the blocks meanwhile: undo, so that nothing has changed.
-    std::uint32_t uncredited = 0;
-    release(blocks.first(i), nullptr, uncredited);
-    capacity_.credit(uncredited + units);
+    release(blocks.first(i), nullptr, [this](std::uint32_t freed) { capacity_.credit(freed); });
+    capacity_.credit(units);
     return false;
   }
   note(tally);

@@ -1,0 +1,140 @@
+// BasicBlockPool: giving references back.
+#pragma once
+
+#include "pool/basic_block_pool.hpp"
+
+namespace kvpool {
+
+template <template <class> class Atom, class Placement>
+void BasicBlockPool<Atom, Placement>::prefetch_lines(std::span<const BlockId> blocks) const noexcept {
+  for (const BlockId block : blocks) {
+    if (block.value() < num_blocks()) protocol_.prefetch(block.value());
+  }
+}
+
+template <template <class> class Atom, class Placement>
+std::span<const BlockId> BasicBlockPool<Atom, Placement>::portion_of(std::span<const BlockId> blocks,
+                                                                     std::size_t from) noexcept {
+  return from < blocks.size() ? blocks.subspan(from, std::min(kReleasePortion, blocks.size() - from))
+                              : std::span<const BlockId>{};
+}
+
+/// How many of the blocks will probably need a place in the order.
+template <template <class> class Atom, class Placement>
+std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const BlockId> blocks) const noexcept {
+  std::uint32_t expected = 0;
+  for (const BlockId block : blocks) {
+    if (block.value() >= num_blocks()) continue;
+    const BlockState state = protocol_.state(block.value());
+    expected += state.refs() == 1 && (state.hashed() || target() == ReleaseTarget::order) ? 1U : 0U;
+  }
+  return expected;
+}
+
+/// Gives back one reference of each block. on_reachable(count) is called once the blocks that became free can be
+/// reached; what they are worth is the caller's, to credit or to keep. In portions, so that the lines of one are loaded
+/// while the one before it is worked off.
+template <template <class> class Atom, class Placement>
+template <class OnReachable>
+bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
+                                              OnReachable&& on_reachable) {
+  Shard& home = here();
+  Fences* waiting = fence != nullptr ? &install_fences() : fences();
+  ReleaseTally tally;
+  const auto on_drop = [&](std::uint32_t block) { erase_keys(block, collector(tally.removed)); };
+  {
+    typename Order::Tickets tickets(home.order, 0);
+    typename Fences::Tickets fence_tickets;
+    prefetch_lines(portion_of(blocks, 0));
+    for (std::size_t from = 0; from < blocks.size(); from += kReleasePortion) {
+      const std::span<const BlockId> portion = portion_of(blocks, from);
+      prefetch_lines(portion_of(blocks, from + kReleasePortion));
+      // With fences in use blocks may have to wait: places are taken one by one.
+      if (waiting == nullptr) tickets.renew(expected_places(portion));
+      for (const BlockId id : portion) {
+        const std::uint32_t block = id.value();
+        if (id == kNullBlock) continue;
+        if (block >= num_blocks()) {
+          report(ContractBreach::unknown_block, "free_blocks", id);
+          tally.good = false;
+          continue;
+        }
+        if (fence != nullptr && protocol_.state(block).refs() > 0) waiting->require(block, *fence);
+        const auto choose = [&] {
+          // Read anew: the first fence ever may have been named by a former holder of this block.
+          if (waiting == nullptr) waiting = fences();
+          fence_tickets.attach(waiting);
+          return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
+        };
+        switch (protocol_.release(block, choose, tickets, fence_tickets, &tally.incidents.retries)) {
+          case ReleaseOutcome::not_referenced:
+            report(ContractBreach::double_free, "free_blocks", id);
+            tally.good = false;
+            break;
+          case ReleaseOutcome::ordered:
+            tickets.settle(protocol_, block, tally.incidents, on_drop);
+            ++tally.ordered;
+            break;
+          case ReleaseOutcome::blank: tally.blank.append(protocol_, block); break;
+          case ReleaseOutcome::fenced:
+            fence_tickets.settle(protocol_, block);
+            ++tally.fenced;
+            break;
+          case ReleaseOutcome::still_referenced: ++tally.shared; break;
+        }
+      }
+    }
+  }
+  hand_over(home, tally, on_reachable);
+  return tally.good;
+}
+
+/// Makes what a release freed reachable, and counts it. The numbers come last: until the blocks are credited others are
+/// refused.
+template <template <class> class Atom, class Placement>
+template <class OnReachable>
+void BasicBlockPool<Atom, Placement>::hand_over(Shard& home, ReleaseTally& tally, OnReachable&& on_reachable) {
+  const auto on_drop = [&](std::uint32_t block) { erase_keys(block, collector(tally.removed)); };
+  home.order.stack().push(protocol_, tally.blank);
+  home.order.compact(protocol_, tally.ordered, tally.incidents, on_drop);
+  if (!tally.removed.empty()) events_.append_removals(std::move(tally.removed));
+  const std::uint32_t freed = tally.ordered + tally.blank.size();
+  on_reachable(freed);
+  home.counters.template add<&PoolStats::released_blocks>(freed + tally.fenced);
+  home.counters.template add_visibly<&PoolFlows::shared_releases>(tally.shared);
+  home.counters.template add<&PoolFlows::fenced_blocks>(tally.fenced);
+  note(home.counters, tally.incidents);
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> blocks) {
+  return release(blocks, nullptr, [this](std::uint32_t freed) { capacity_.credit(freed); });
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> blocks, std::uint64_t fence) {
+  return release(blocks, &fence, [this](std::uint32_t freed) { capacity_.credit(freed); });
+}
+
+template <template <class> class Atom, class Placement>
+bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockHandle> blocks) {
+  bool good = true;
+  std::vector<BlockId> ids;
+  ids.reserve(blocks.size());
+  for (const BlockHandle& block : blocks) {
+    if (block.is_null()) continue;
+    const bool foreign = block.pool != number_;
+    if (foreign || block.id.value() >= num_blocks() || handle(block.id).generation != block.generation) {
+      report(foreign                            ? ContractBreach::foreign_handle
+             : block.id.value() >= num_blocks() ? ContractBreach::unknown_block
+                                                : ContractBreach::stale_handle,
+             "free_blocks", block.id);
+      good = false;
+      continue;
+    }
+    ids.push_back(block.id);
+  }
+  return free_blocks(std::span<const BlockId>(ids)) && good;
+}
+
+}  // namespace kvpool
