@@ -10,6 +10,11 @@ setarch -R true 2>/dev/null && no_aslr=(setarch -R)
 for workload in mixed prefix pressure fence; do
   build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --workload "$workload"
 done
+# In a small pool the same block is pinned and given back under fences by several threads at once.
+for build in dev tsan; do
+  "${no_aslr[@]}" "build/$build/stress/kvpool_stress" --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM" \
+    --workload fence
+done
 build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --stall
 for sanitized in tsan asan; do
   "${no_aslr[@]}" "build/$sanitized/stress/kvpool_stress" --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM"

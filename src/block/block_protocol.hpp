@@ -144,6 +144,21 @@ class BlockProtocol {
     return ReleaseOutcome::not_referenced;
   }
 
+  /// Puts a block that the caller has just released, and whose entry is not put yet, under a ticket of the fence ring
+  /// instead; `seen` is its place. The caller puts the entry there. False: somebody has pinned it.
+  template <class FenceTickets>
+  [[nodiscard]] bool hold_back(std::uint32_t block, ReleaseOutcome seen, std::uint32_t order_ticket,
+                               FenceTickets& fence) noexcept {
+    BlockState before = state(block);
+    while (seen == ReleaseOutcome::ordered ? before.lives_in_order(order_ticket) : before.blank_free()) {
+      if (exchange(block, before, before.held_back(fence.peek()))) {  // [S9]
+        fence.consume();
+        return true;
+      }
+    }
+    return false;
+  }
+
   /// The right to write the key words of a referenced block without content. The holder of the only
   /// reference has it anyway; several holders compete for one flag, and who does not get it does not wait.
   /// `before` is what was seen of the block, and afterwards what it was last.

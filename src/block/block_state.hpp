@@ -96,6 +96,11 @@ class BlockState {
     assert(in_order() || fenced());
     return BlockState((word_ & ~kTicketMask) | with(ticket));
   }
+  /// Just released, allocated by nobody yet, and a fence was named meanwhile: into the fence ring.
+  [[nodiscard]] constexpr BlockState held_back(std::uint32_t ticket) const noexcept {
+    assert(refs() == 0 && !fenced());
+    return BlockState((word_ & ~(kTicketMask | kInOrder)) | with(ticket) | kFenced);
+  }
   /// The fence has passed: into an order ring.
   [[nodiscard]] constexpr BlockState unfenced_to_order(std::uint32_t ticket) const noexcept {
     assert(fenced());

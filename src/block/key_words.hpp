@@ -41,8 +41,7 @@ struct KeyWords {
 
   /// 64 well-mixed bits. Digests are uniform already, but nothing forces callers to use digests.
   [[nodiscard]] std::uint64_t mixed() const noexcept {
-    return fold(digest[0] ^ 0x9e3779b97f4a7c15ULL,
-                digest[1] ^ (std::uint64_t{shape} << 32U) ^ 0x8ebc6af09c88c6e3ULL) ^
+    return fold(digest[0] ^ 0x9e3779b97f4a7c15ULL, digest[1] ^ (std::uint64_t{shape} << 32U) ^ 0x8ebc6af09c88c6e3ULL) ^
            fold(digest[2] ^ 0xa0761d6478bd642fULL, digest[3] ^ 0xe7037ed1a0b428dbULL);
   }
 

@@ -66,7 +66,15 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
           fence_tickets.attach(waiting);
           return waiting != nullptr && waiting->must_wait(block) ? ReleaseTarget::fence : target();
         };
-        switch (protocol_.release(block, choose, tickets, fence_tickets, &tally.incidents.retries)) {
+        ReleaseOutcome outcome = protocol_.release(block, choose, tickets, fence_tickets, &tally.incidents.retries);
+        // Between choice and exchange others may have pinned the block and given it back under a fence, which leaves
+        // the same word. What they named is seen now, and no allocation can reach the block yet.
+        if ((outcome == ReleaseOutcome::ordered || outcome == ReleaseOutcome::blank) && fences() != nullptr &&
+            choose() == ReleaseTarget::fence && protocol_.hold_back(block, outcome, tickets.used(), fence_tickets)) {
+          if (outcome == ReleaseOutcome::ordered) tickets.give_up();
+          outcome = ReleaseOutcome::fenced;
+        }
+        switch (outcome) {
           case ReleaseOutcome::not_referenced:
             report(ContractBreach::double_free, "free_blocks", id);
             tally.good = false;

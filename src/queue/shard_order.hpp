@@ -72,6 +72,11 @@ class ShardOrder {
     }
     void consume() noexcept { used_ = next_++; }
 
+    /// The last ticket that was used.
+    [[nodiscard]] std::uint32_t used() const noexcept { return order_.codec_.order(order_.shard_, ring_, used_); }
+    /// Kills its position: no entry will be put.
+    void give_up() noexcept { order_.rings_[ring_].kill(used_); }
+
     /// Puts the entry of the block that used the last ticket.
     template <class OnDrop>
     void settle(Protocol& protocol, std::uint32_t block, OrderIncidents& incidents, OnDrop&& on_drop) {

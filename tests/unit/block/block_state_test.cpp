@@ -59,6 +59,10 @@ TEST(BlockState, FenceKeepsContentAndPinTakesItOut) {
   EXPECT_TRUE(waiting.unfenced_to_order(3).lives_in_order(3));
   EXPECT_TRUE(waiting.blanked().blank_free());
   EXPECT_FALSE(waiting.blanked().hashed());
+  const BlockState held = waiting.unfenced_to_order(3).held_back(9);
+  EXPECT_TRUE(held.fenced() && held.hashed());
+  EXPECT_FALSE(held.lives_in_order(3));
+  EXPECT_EQ(held.ticket(), 9U);
 }
 
 TEST(BlockState, WriterFlagEndsWithPublicationAndRelease) {
