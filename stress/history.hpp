@@ -18,6 +18,7 @@ enum class Action : std::uint8_t {
   unpublish,        ///< content removed; `key` is 1 if there was some, else 0
   publish_further,  ///< a referenced block got `key` beside its own, or as the only one if it had none
   evict,            ///< content removed, if there was some
+  move_away,        ///< content under `key` removed
   publish_in_vain,  ///< a referenced block got `key` and lost it again within the call, or never got it
   take_back,        ///< the end of a publish_in_vain, entered by the checker itself
 };

@@ -46,6 +46,10 @@ bool apply(BlockModel& state, const BlockAction& call) {
       if ((state.key != 0) != (call.key != 0)) return false;
       state.key = state.to_be_taken_back = 0;
       return true;
+    case Action::move_away:
+      if (state.key != call.key) return false;
+      state.key = state.to_be_taken_back = 0;
+      return true;
     case Action::evict: state.key = state.to_be_taken_back = 0; return true;
     case Action::publish_further:
       if (state.references == 0) return false;
@@ -119,7 +123,7 @@ class CapacityBound {
     // unit it may need. Such references are not in the history.
     const bool rewrites = std::any_of(history.actions.begin(), history.actions.end(), [](const BlockAction& call) {
       return (call.action == Action::unpublish && call.key != 0) || call.action == Action::evict ||
-             call.action == Action::publish_in_vain;
+             call.action == Action::move_away || call.action == Action::publish_in_vain;
     });
     const std::int64_t in_vain = rewrites ? 1 : 0;
     for (const BlockAction& call : history.actions) {
@@ -190,8 +194,8 @@ std::map<std::uint32_t, std::vector<std::pair<Moment, Moment>>> certain_spans(co
       if (publish.action != Action::publish) continue;
       Moment end = ~Moment{0};  // whatever may have ended it, also a call that began long before
       for (const BlockAction& other : calls) {
-        const bool ends_content =
-            other.action == Action::claim || other.action == Action::unpublish || other.action == Action::evict;
+        const bool ends_content = other.action == Action::claim || other.action == Action::unpublish ||
+                                  other.action == Action::evict || other.action == Action::move_away;
         if (ends_content && other.returned > publish.invoked) end = std::min(end, other.invoked);
       }
       if (end > publish.returned) spans[publish.key].push_back({publish.returned, end});
@@ -234,9 +238,9 @@ void check_refusals(const History& history, std::uint32_t usable, HistoryVerdict
 }  // namespace
 
 std::string describe(const BlockAction& action) {
-  static constexpr const char* kNames[] = {"claim",           "pin",       "touch",           "publish",
-                                           "release",         "unpublish", "publish further", "evict",
-                                           "publish in vain", "take back"};
+  static constexpr const char* kNames[] = {
+      "claim",           "pin",   "touch",     "publish",         "release",  "unpublish",
+      "publish further", "evict", "move away", "publish in vain", "take back"};
   std::string text = "[" + std::to_string(action.invoked) + "," + std::to_string(action.returned) + "] thread " +
                      std::to_string(action.thread) + " " + kNames[static_cast<int>(action.action)] + " block " +
                      std::to_string(action.block);

@@ -229,7 +229,11 @@ class Recorder {
     target->key = moved ? key : kSpent;
     source->key = kSpent;
     note(moved ? Action::publish : Action::publish_in_vain, target->block, key, invoked, returned);
-    note(Action::unpublish, source->block, moved ? 1 : 0, invoked, returned);
+    if (moved) {
+      note(Action::move_away, source->block, key, invoked, returned);
+    } else {
+      note(Action::unpublish, source->block, 0, invoked, returned);
+    }
     note({CallKind::move, moved, 0, {}, 0, {}, invoked, returned}, {source->block, target->block});
   }
   void evict(std::uint32_t key) {

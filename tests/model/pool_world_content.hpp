@@ -163,11 +163,11 @@ inline void World::move_keys(Held& source, Held& target) {
     // Nobody watches the rest of a run that leads to a known state: then the key is the one that was expected.
     if (target.key != 0) content_[target.block.value()] = target.key;
     source.key = 0;
-  } else if (move.key_of_target != 0) {
-    note(call, stress::Action::publish_in_vain, target.block, move.key_of_target);
+    note(call, stress::Action::move_away, source.block, move.key_of_target);
+  } else {
+    if (move.key_of_target != 0) note(call, stress::Action::publish_in_vain, target.block, move.key_of_target);
+    note(call, stress::Action::unpublish, source.block, 0);  // found nothing, or somebody else has ended it
   }
-  // A move that did nothing has found nothing, or somebody else has ended it.
-  note(call, stress::Action::unpublish, source.block, moved ? 1 : 0);
   note_call(call, {stress::CallKind::move, moved, 0, {}, 0}, {source.block, target.block});
 }
 

@@ -150,7 +150,7 @@ TEST(HistoryChecker, APublicationInVainIsSeenWithinItsCallOnly) {
 TEST(HistoryChecker, AMoveIsAPublicationAndAnEndOfContent) {
   const std::vector<BlockAction> moved = {call(Action::claim, 1, 2, 0, 1), call(Action::claim, 1, 2, 0, 2),
                                           call(Action::publish, 3, 4, 7, 1), call(Action::publish, 5, 6, 7, 2),
-                                          call(Action::unpublish, 5, 6, 1, 1)};
+                                          call(Action::move_away, 5, 6, 7, 1)};
   const auto with_pin = [&moved](std::uint32_t block) {
     std::vector<BlockAction> calls = moved;
     calls.push_back(call(Action::pin, 7, 8, 7, block));
@@ -159,6 +159,9 @@ TEST(HistoryChecker, AMoveIsAPublicationAndAnEndOfContent) {
   EXPECT_TRUE(with_pin(2));
   EXPECT_FALSE(with_pin(1));
   EXPECT_FALSE(check_history({moved, {{7, 1, 7, 8}}, {}}, 8).allowed);  // the target answers
+  std::vector<BlockAction> other_key = moved;
+  other_key.back().key = 9;
+  EXPECT_FALSE(check_history({other_key, {}, {}}, 4).allowed);
 }
 
 TEST(HistoryChecker, WhatStandsBeforeAPinnedElementOfAChainIsPublished) {
