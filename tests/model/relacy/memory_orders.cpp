@@ -24,6 +24,7 @@ Verdict check(unsigned long iterations, Weakened orders) {
   rl::test_params params;
   params.iteration_count = iterations;
   params.search_type = rl::random_scheduler_type;
+  params.execution_depth_limit = 20'000;  // making the storage of records takes a thousand steps
   std::ostream quiet(nullptr);
   params.progress_stream = &quiet;
   params.output_stream = &quiet;

@@ -85,6 +85,9 @@ TEST(OrderRing, GivingUpAPositionLeavesTheEntryALapBeforeAlone) {
   ASSERT_EQ(ring.put(ring.take_positions(1), 1), PutOutcome::ok);
   ASSERT_EQ(ring.put(ring.take_positions(1), 2), PutOutcome::ok);
   ring.kill(ring.take_positions(1));
+  std::vector<std::uint32_t> standing;
+  ring.for_each([&](const RingEntry& entry) { standing.push_back(entry.block); });
+  ASSERT_EQ(standing, (std::vector<std::uint32_t>{1, 2}));
   EXPECT_EQ(take(ring, 2), (std::vector<std::uint32_t>{1, 2}));
 }
 
