@@ -167,7 +167,9 @@ struct FirstUseKernel : rl::test_suite<FirstUseKernel, 3> {
     static std::uint32_t hint() noexcept { return 0; }
   };
   using Pool = BasicBlockPool<RelacyAtomic, Here>;
+  static constexpr int kPatience = 3'000;  ///< looks, while the storage of records is made
   std::unique_ptr<Pool> pool;
+  std::unique_ptr<RelacyAtomic<int>> published;  ///< orders nothing
   std::array<BlockId, 2> blocks{};
 
   static BlockKey further_key(unsigned number) { return kernel_key(static_cast<std::uint8_t>(10 + number)).key(); }
@@ -179,6 +181,7 @@ struct FirstUseKernel : rl::test_suite<FirstUseKernel, 3> {
     options.index_buckets = 2;
     options.enable_stats = false;
     pool = std::make_unique<Pool>(options);
+    published = std::make_unique<RelacyAtomic<int>>();
     RL_ASSERT(pool->get_new_blocks(blocks));
     for (std::uint8_t i = 0; i < 2; ++i) RL_ASSERT(pool->publish(blocks[i], kernel_key(i).key(), 4));
   }
@@ -188,10 +191,14 @@ struct FirstUseKernel : rl::test_suite<FirstUseKernel, 3> {
   }
   void thread(unsigned number) {
     if (number == 2) {
-      for (int attempt = 0; attempt < 6; ++attempt) look_up(0);
+      for (int i = 0; i < kPatience && published->load(std::memory_order_relaxed) == 0; ++i) {
+      }
+      look_up(0);
+      look_up(1);
       return;
     }
     RL_ASSERT(pool->publish(blocks[number], further_key(number), 4));
+    published->store(1, std::memory_order_relaxed);
     look_up(1 - number);
     if (number == 0) {
       RL_ASSERT(pool->free_blocks(std::span(blocks).first(1), 5));
@@ -203,6 +210,7 @@ struct FirstUseKernel : rl::test_suite<FirstUseKernel, 3> {
     for (unsigned number = 0; number < 2; ++number) RL_ASSERT(pool->find(further_key(number))->id == blocks[number]);
     RL_ASSERT(pool->counts().fenced == 1 && pool->num_free_blocks() == 1);
     pool.reset();
+    published.reset();
   }
 };
 
