@@ -1,35 +1,35 @@
 #include "stress/late_device.hpp"
 
 #include <string>
-#include <utility>
 
+#include "stress/stall.hpp"
 #include "stress/worker.hpp"
 
 namespace kvpool::stress {
 
-std::uint64_t LateDevice::submit(const std::vector<HeldBlock>& blocks, const Ledger& ledger) {
-  Step step;
-  for (const HeldBlock& held : blocks) step.writes.push_back({held.block, ledger.life(held.block)});
+std::uint64_t LateDevice::submit(const std::vector<HeldBlock>& blocks) {
+  const StallsPutOff put_off;
   const std::lock_guard lock(mutex_);
-  step.number = next_step_++;
-  pending_.push_back(std::move(step));
-  return pending_.back().number;
+  const std::uint64_t step = next_step_++;
+  for (const HeldBlock& held : blocks) pending_.push_back({step, held.block, ledger_->life(held.block)});
+  return step;
 }
 
-void LateDevice::run(BlockPool& pool, Ledger& ledger, Verdict& verdict, std::size_t divisor) {
+ExecutedSteps LateDevice::execute(std::uint64_t divisor) {
+  const StallsPutOff put_off;
   const std::lock_guard lock(mutex_);
-  const std::size_t count = (pending_.size() + divisor - 1) / divisor;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Step step = std::move(pending_.front());
-    pending_.pop_front();
-    for (const Write& write : step.writes) {
-      if (ledger.life(write.block) != write.life) {
-        verdict.fail("a write of step " + std::to_string(step.number) + " landed in block " +
-                     std::to_string(write.block.value()) + ", which has another owner");
-      }
+  const std::uint64_t end = next_executed_ + (next_step_ - next_executed_ + divisor - 1) / divisor;
+  auto write = pending_.begin();
+  for (; write != pending_.end() && write->step < end; ++write) {
+    if (ledger_->life(write->block) != write->life) {
+      verdict_->fail("a write of step " + std::to_string(write->step) + " landed in block " +
+                     std::to_string(write->block.value()) + ", which has another owner");
     }
-    pool.advance_fence(step.number);
   }
+  pending_.erase(pending_.begin(), write);
+  const ExecutedSteps executed{next_executed_, end};
+  next_executed_ = end;
+  return executed;
 }
 
 }  // namespace kvpool::stress

@@ -3,41 +3,49 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <vector>
 
-#include "kvpool/pool/block_pool.hpp"
+#include "kvpool/block/block_id.hpp"
 #include "stress/ledger.hpp"
 
 namespace kvpool::stress {
 
 struct HeldBlock;
 
+/// Steps first to last - 1, all executed.
+struct ExecutedSteps {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+
+/// It has a lock, which the pool under test has not: nobody is suspended inside, and the pool is told of executed steps
+/// by the caller, outside of it.
 class LateDevice {
  public:
-  /// The step writes to all `blocks`, later. Answers the fence under which they may be freed.
-  [[nodiscard]] std::uint64_t submit(const std::vector<HeldBlock>& blocks, const Ledger& ledger);
+  LateDevice(const Ledger& ledger, Verdict& verdict) : ledger_(&ledger), verdict_(&verdict) {}
 
-  /// Executes the oldest half of the pending steps and lets the pool know.
-  void run_some(BlockPool& pool, Ledger& ledger, Verdict& verdict) { run(pool, ledger, verdict, 2); }
-  /// Executes everything.
-  void run_all(BlockPool& pool, Ledger& ledger, Verdict& verdict) { run(pool, ledger, verdict, 1); }
+  /// The step writes to all `blocks`, later. Answers the fence under which they may be freed.
+  [[nodiscard]] std::uint64_t submit(const std::vector<HeldBlock>& blocks);
+
+  /// Executes the oldest half of the pending steps.
+  [[nodiscard]] ExecutedSteps execute_some() { return execute(2); }
+  [[nodiscard]] ExecutedSteps execute_all() { return execute(1); }
 
  private:
   struct Write {
+    std::uint64_t step;
     BlockId block;
     std::uint32_t life;
   };
-  struct Step {
-    std::uint64_t number;
-    std::vector<Write> writes;
-  };
-  void run(BlockPool& pool, Ledger& ledger, Verdict& verdict, std::size_t divisor);
+  [[nodiscard]] ExecutedSteps execute(std::uint64_t divisor);
 
-  std::mutex mutex_;  // the device's own queue; the pool under test has none
+  const Ledger* ledger_;
+  Verdict* verdict_;
+  std::mutex mutex_;
   std::uint64_t next_step_ = 1;
-  std::deque<Step> pending_;
+  std::uint64_t next_executed_ = 1;
+  std::vector<Write> pending_;  // oldest first; keeps its memory, so that the lock is not held while memory is awaited
 };
 
 }  // namespace kvpool::stress

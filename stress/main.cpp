@@ -102,23 +102,30 @@ std::uint64_t print_operations(const std::vector<Progress>& progress) {
   return total;
 }
 
+struct Workload {
+  void (Worker::*step)();
+  Fencing fencing;
+};
+
+Workload workload_of(const std::string& name) {
+  if (name == "prefix") return {&Worker::prefix_step, Fencing::never};
+  if (name == "pressure") return {&Worker::pressure_step, Fencing::never};
+  if (name == "fence") return {&Worker::fence_step, Fencing::always};
+  return {&Worker::mixed_step, Fencing::sometimes};
+}
+
 /// Races until the watch says so; what was suspended meanwhile.
-StallReport race(const Options& options, BlockPool& pool, Ledger& ledger, Verdict& verdict, LateDevice& device,
-                 std::vector<Progress>& progress) {
-  const bool fenced = options.workload == "fence";
-  const auto step = options.workload == "prefix"     ? &Worker::prefix_step
-                    : options.workload == "pressure" ? &Worker::pressure_step
-                    : fenced                         ? &Worker::fence_step
-                                                     : &Worker::mixed_step;
+StallReport race(const Options& options, const Arena& arena, std::vector<Progress>& progress) {
+  const Workload workload = workload_of(options.workload);
   Team team;
   for (std::uint32_t i = 0; i < options.threads; ++i) {
     team.add([&, i](const std::atomic<bool>& stop) {
-      Worker worker(pool, ledger, verdict, progress[i], fenced ? &device : nullptr, i, options.seed);
-      while (!stop.load(std::memory_order_relaxed) && verdict.failures() == 0) (worker.*step)();
+      Worker worker(arena, progress[i], workload.fencing, i, options.seed);
+      while (!stop.load(std::memory_order_relaxed) && arena.verdict.failures() == 0) (worker.*workload.step)();
       worker.release_everything();
     });
   }
-  Watch watch(options.duration, verdict);
+  Watch watch(options.duration, arena.verdict);
   if (options.stall) return Staller(team.handles(), progress, options.seed).run([&watch] { return watch.over(); });
   while (!watch.over()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return {};
@@ -133,12 +140,14 @@ int run(const Options& options) {
   BlockPool pool({.num_blocks = options.blocks});
   Verdict verdict;
   Ledger ledger(options.blocks, verdict);
-  LateDevice device;
+  LateDevice device(ledger, verdict);
   std::vector<Progress> progress(options.threads);
-  const StallReport stalls = race(options, pool, ledger, verdict, device, progress);
-  device.run_all(pool, ledger, verdict);
+  const StallReport stalls = race(options, {pool, ledger, verdict, device}, progress);
+  pool.advance_fence(device.execute_all().last);
 
   if (const Status status = pool.check_invariants(); !status.ok()) verdict.fail(status.error().message);
+  // A fence lets a bounded number of blocks pass at once; an allocation that needs them all gets them all.
+  if (!pool.try_reserve(options.blocks - 1)) verdict.fail("the last holder is gone, and not all blocks can be had");
   if (pool.num_free_blocks() != options.blocks - 1) {
     verdict.fail(std::to_string(options.blocks - 1 - pool.num_free_blocks()) + " blocks did not come back");
   }

@@ -15,7 +15,15 @@ namespace {
 std::atomic<std::int64_t> stall_ns{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "read in a signal handler");
 
+thread_local std::atomic<bool> put_off{false};
+thread_local std::atomic<bool> put_off_one{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "used in a signal handler");
+
 void suspend_here(int /*signal*/) {
+  if (put_off.load(std::memory_order_relaxed)) {
+    put_off_one.store(true, std::memory_order_relaxed);
+    return;
+  }
   const std::int64_t ns = stall_ns.load(std::memory_order_relaxed);
   timespec left{static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000)};
   while (nanosleep(&left, &left) != 0) {
@@ -23,6 +31,13 @@ void suspend_here(int /*signal*/) {
 }
 
 }  // namespace
+
+StallsPutOff::StallsPutOff() { put_off.store(true, std::memory_order_relaxed); }
+
+StallsPutOff::~StallsPutOff() {
+  put_off.store(false, std::memory_order_relaxed);
+  if (put_off_one.exchange(false, std::memory_order_relaxed)) suspend_here(SIGUSR1);
+}
 
 Staller::Staller(std::vector<pthread_t> threads, std::vector<Progress>& progress, std::uint64_t seed)
     : threads_(std::move(threads)), progress_(&progress), random_(seed) {
@@ -73,6 +88,8 @@ StallReport Staller::run(const std::function<bool()>& over) {
     for (std::size_t i = 0; i < kOperations; ++i) report.fewest[i] = std::min(report.fewest[i], done[i]);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
+  const Sample all = sample(threads_.size());
+  for (std::size_t i = 0; i < kOperations; ++i) report.used[i] = all[i] > 0;
   if (!quiet_rates.empty()) {
     std::sort(quiet_rates.begin(), quiet_rates.end());
     std::sort(stall_rates.begin(), stall_rates.end());
@@ -90,7 +107,7 @@ std::string to_text(const StallReport& report) {
                      std::to_string(report.slowest_rate_ratio) + ", median " +
                      std::to_string(report.median_rate_ratio) + "\nfewest operations of the others in one stall:";
   for (std::size_t i = 0; i < kOperations; ++i) {
-    text += " " + std::string(kOperationNames[i]) + " " + std::to_string(report.fewest[i]);
+    if (report.used[i]) text += " " + std::string(kOperationNames[i]) + " " + std::to_string(report.fewest[i]);
   }
   return text;
 }

@@ -22,6 +22,16 @@ struct StallReport {
   double slowest_rate_ratio = 0.0;                  ///< slowest stall's rate of the others / median rate without stall
   double median_rate_ratio = 0.0;                   ///< the same for the median stall
   std::array<std::uint64_t, kOperations> fewest{};  ///< operations of the others in the poorest stall, by kind
+  std::array<bool, kOperations> used{};             ///< kinds that the workload has at all
+};
+
+/// While it lives, the calling thread is not suspended but at its end: for locks of the program's own. Not nested.
+class StallsPutOff {
+ public:
+  StallsPutOff();
+  ~StallsPutOff();
+  StallsPutOff(const StallsPutOff&) = delete;
+  StallsPutOff& operator=(const StallsPutOff&) = delete;
 };
 
 class Staller {

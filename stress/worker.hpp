@@ -15,10 +15,25 @@
 
 namespace kvpool::stress {
 
-enum class Operation : std::uint8_t { allocate, pin, publish, release, look_up, evict };
-inline constexpr std::size_t kOperations = 6;
-inline constexpr std::array<std::string_view, kOperations> kOperationNames = {"allocate", "pin",     "publish",
-                                                                              "release",  "look_up", "evict"};
+enum class Operation : std::uint8_t {
+  allocate,
+  touch,
+  pin,
+  pin_prefix,
+  publish,
+  publish_chain,
+  release,
+  unpublish,
+  evict,
+  move,
+  look_up,
+  find_prefix,
+  advance_fence
+};
+inline constexpr std::size_t kOperations = 13;
+inline constexpr std::array<std::string_view, kOperations> kOperationNames = {
+    "allocate",  "touch", "pin",  "pin_prefix", "publish",     "publish_chain", "release",
+    "unpublish", "evict", "move", "look_up",    "find_prefix", "advance_fence"};
 
 /// Completed operations per kind; read by others while the worker runs.
 struct alignas(64) Progress {
@@ -31,18 +46,29 @@ struct HeldBlock {
   std::uint64_t content;
 };
 
-/// Blocks that live and die together, in table order.
+/// Blocks that live and die together, in table order. A block may stand in several, with a reference for each.
 using Holding = std::vector<HeldBlock>;
+
+/// What the workers of a run share.
+struct Arena {
+  BlockPool& pool;
+  Ledger& ledger;
+  Verdict& verdict;
+  LateDevice& device;
+};
+
+/// How many releases wait for the device.
+enum class Fencing : std::uint8_t { never, sometimes, always };
 
 class Worker {
  public:
-  Worker(BlockPool& pool, Ledger& ledger, Verdict& verdict, Progress& progress, LateDevice* device,
-         std::uint32_t number, std::uint64_t seed)
-      : pool_(&pool),
-        ledger_(&ledger),
-        verdict_(&verdict),
+  Worker(const Arena& arena, Progress& progress, Fencing fencing, std::uint32_t number, std::uint64_t seed)
+      : pool_(&arena.pool),
+        ledger_(&arena.ledger),
+        verdict_(&arena.verdict),
+        device_(&arena.device),
         progress_(&progress),
-        device_(device),
+        fencing_(fencing),
         number_(number),
         random_(seed * 1000003 + number) {}
 
@@ -63,15 +89,28 @@ class Worker {
   [[nodiscard]] bool allocate(std::uint32_t count, Holding& out);
   void publish(HeldBlock& held, std::uint64_t name);
   [[nodiscard]] bool pin(std::uint64_t name, Holding& out);
-  std::size_t pin_chain(std::uint64_t chain, std::size_t length, Holding& out);
   void release(Holding& holding);
   void release_oldest();
+
+  /// What an engine does with a whole chain: element i has the name chain * 64 + i.
+  void pin_chain(std::uint64_t chain, std::size_t length, Holding& out);
+  void publish_chain(std::uint64_t chain, std::size_t first, Holding& holding);
+  void request(std::uint64_t chain, std::size_t length);
+
+  void start_blank();
+  /// A second holder of what a request has published, as where a request splits into several samples.
+  void share_published();
+  void evict_found();
+  void take_content_back();
+  void move_content();
+  void run_device();
 
   BlockPool* pool_;
   Ledger* ledger_;
   Verdict* verdict_;
-  Progress* progress_;
   LateDevice* device_;
+  Progress* progress_;
+  Fencing fencing_;
   std::uint32_t number_;
   std::uint64_t next_content_ = 1;
   std::mt19937_64 random_;

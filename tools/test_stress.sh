@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A short run of every stress workload, one with suspended threads, and one per sanitizer.
+# A short run of every stress workload, two of half the length with suspended threads, and one per sanitizer.
 # Usage: tools/test_stress.sh SECONDS_PER_WORKLOAD
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,10 @@ for build in dev tsan; do
   "${no_aslr[@]}" "build/$build/stress/kvpool_stress" --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM" \
     --workload fence
 done
-build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$seconds" --seed "$RANDOM" --stall
+for workload in mixed fence; do
+  build/dev/stress/kvpool_stress --threads 4 --blocks 512 --seconds "$(((seconds + 1) / 2))" --seed "$RANDOM" \
+    --workload "$workload" --stall
+done
 for sanitized in tsan asan; do
   "${no_aslr[@]}" "build/$sanitized/stress/kvpool_stress" --threads 4 --blocks 128 --seconds "$seconds" --seed "$RANDOM"
 done

@@ -39,7 +39,8 @@ TEST(StressProgram, StalledThreadsAreReportedByKindOfOperation) {
   EXPECT_NE(result.out.find(", frozen 0,", stalls), std::string::npos) << result.out;
   const std::size_t fewest = result.out.find("fewest operations of the others in one stall:", stalls);
   ASSERT_NE(fewest, std::string::npos) << result.out;
-  for (const std::string kind : {"allocate", "pin", "publish", "release", "look_up", "evict"}) {
+  for (const std::string kind : {"allocate", "touch", "pin", "pin_prefix", "publish", "publish_chain", "release",
+                                 "unpublish", "evict", "move", "look_up", "find_prefix", "advance_fence"}) {
     EXPECT_NE(result.out.find(" " + kind + " ", fewest), std::string::npos) << kind;
   }
 }
