@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <barrier>
+#include <csignal>
 #include <iostream>
 
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "stress/history_checker.hpp"
 #include "stress/strict_checker.hpp"
 #include "tests/concurrency/pool_recorder.hpp"
@@ -22,7 +23,16 @@ using stress::Moment;
 
 constexpr std::uint32_t kBlocks = 6;
 
-void give_way(int /*signal*/) { sched_yield(); }
+/// How often this thread is yet to give way: some times in each game, and not while it judges one. On a busy machine
+/// every time may last for milliseconds.
+constexpr int kYieldsPerGame = 16;
+thread_local volatile std::sig_atomic_t yields_left = 0;
+
+void give_way(int /*signal*/) {
+  if (yields_left == 0) return;
+  yields_left = yields_left - 1;
+  sched_yield();
+}
 
 /// Makes the thread that creates it give way every few microseconds, at whatever instruction it is: calls overlap also
 /// where there are fewer processors than threads.
@@ -123,7 +133,9 @@ HistoryTotals play(std::uint32_t num_threads, std::uint32_t shards, std::size_t 
         // A barrier wakes threads one after the other: wait for the last, so that the games overlap.
         ready.fetch_add(1, std::memory_order_relaxed);
         while (ready.load(std::memory_order_relaxed) < (round + 1) * num_threads) std::this_thread::yield();
+        yields_left = kYieldsPerGame;
         recorder.play(*pool, *clock, with_fences(round));
+        yields_left = 0;
         together.arrive_and_wait();
       }
     });
