@@ -1,12 +1,20 @@
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 
-#include <algorithm>
-#include <string>
+#include <utility>
 
-#include "pool/placement.hpp"
-#include "pool/pool_layout.hpp"
+#include "pool/locked_pool_core.hpp"
 
 namespace kvpool {
+
+struct LockedBlockPool::Impl {
+  explicit Impl(const BlockPoolOptions& options) : pool(options) {}
+  LockedPoolCore pool;
+};
+
+// --- LockedReservation ---------------------------------------------------------------------------------------
+
+LockedReservation::LockedReservation(LockedReservation&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), remaining_(std::exchange(other.remaining_, 0)) {}
 
 LockedReservation& LockedReservation::operator=(LockedReservation&& other) noexcept {
   if (this != &other) {
@@ -17,313 +25,99 @@ LockedReservation& LockedReservation::operator=(LockedReservation&& other) noexc
   return *this;
 }
 
+LockedReservation::~LockedReservation() { give_back(remaining_); }
+
 void LockedReservation::give_back(std::uint32_t count) noexcept {
   if (pool_ == nullptr || count == 0) return;
   remaining_ -= count;
-  pool_->capacity_.credit(count);
-}
-
-LockedBlockPool::LockedBlockPool(const BlockPoolOptions& options)
-    : options_(options),
-      num_shards_(PoolLayout::of(options).shards),
-      number_(next_pool_number()),
-      blocks_(options.num_blocks),
-      capacity_(options.num_blocks - 1),
-      events_(num_shards_) {
-  for (std::uint32_t i = 0; i < num_shards_; ++i) shards_.push_back(std::make_unique<Shard>(options.enable_stats));
-  for (std::uint32_t id = 1; id < options.num_blocks; ++id) enqueue_back(shard(id), blocks_[id]);
-}
-
-LockedBlockPool::~LockedBlockPool() {
-  for (auto& shard : shards_) {
-    shard->free.clear();
-    shard->fenced.clear();
-  }
-}
-
-std::uint32_t LockedBlockPool::here() const noexcept { return num_shards_ == 1 ? 0 : CurrentCpu::hint() % num_shards_; }
-
-void LockedBlockPool::report(ContractBreach breach, const char* function, BlockId block) {
-  report_contract_violation({breach, std::string(function) + ": block " + std::to_string(block.value())});
-}
-bool LockedBlockPool::known(BlockId block, const char* function) const {
-  if (block.value() < num_blocks()) return true;
-  report(ContractBreach::unknown_block, function, block);
-  return false;
-}
-bool LockedBlockPool::carries(const Block& block, const BlockKey& key) {
-  return std::find(block.keys.begin(), block.keys.end(), key) != block.keys.end();
-}
-bool LockedBlockPool::goes_left(const Block& block) const noexcept {
-  return options_.free_order == FreeOrder::split && block.keys.empty();
-}
-
-void LockedBlockPool::enqueue_back(Shard& home, Block& block) {
-  home.free.push_back(block);
-  block.queued = true;
-}
-void LockedBlockPool::enqueue_front(Shard& home, Block& block) {
-  home.free.push_front(block);
-  block.queued = true;
-}
-void LockedBlockPool::add_reference(Shard& home, Block& block) {
-  if (block.queued) home.free.erase(home.free.iterator_to(block));
-  if (block.fenced) home.fenced.erase(home.fenced.iterator_to(block));
-  block.queued = block.fenced = false;
-  ++block.refs;
+  pool_->impl_->pool.give_back(count);
 }
 
 // --- capacity ------------------------------------------------------------------------------------------
+
+LockedBlockPool::LockedBlockPool(const BlockPoolOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+LockedBlockPool::~LockedBlockPool() = default;
+
+const BlockPoolOptions& LockedBlockPool::options() const noexcept { return impl_->pool.options(); }
+std::uint32_t LockedBlockPool::num_blocks() const noexcept { return impl_->pool.num_blocks(); }
+std::uint32_t LockedBlockPool::num_free_blocks() const noexcept { return impl_->pool.num_free_blocks(); }
 
 double LockedBlockPool::usage() const noexcept {
   if (num_blocks() == 1) return 0.0;
   return 1.0 - (static_cast<double>(num_free_blocks()) / static_cast<double>(num_blocks() - 1));
 }
 
-bool LockedBlockPool::reserve(std::uint32_t count, std::uint32_t keep_free) {
-  drain_all(false, kFencePortion);
-  if (capacity_.reserve(count, keep_free)) return true;
-  drain_all(true, num_blocks());
-  return capacity_.reserve(count, keep_free);
-}
+PoolCounts LockedBlockPool::counts() const noexcept { return impl_->pool.counts(); }
+PoolStats LockedBlockPool::stats() const noexcept { return impl_->pool.stats(); }
+std::vector<PoolStats> LockedBlockPool::shard_stats() const { return impl_->pool.shard_stats(); }
 
 std::optional<LockedReservation> LockedBlockPool::try_reserve(std::uint32_t count, std::uint32_t keep_free) {
-  if (reserve(count, keep_free)) return LockedReservation(this, count);
-  shards_[here()]->counters.add<&PoolStats::refused_allocations>(1);
-  return std::nullopt;
+  if (!impl_->pool.try_reserve(count, keep_free)) return std::nullopt;
+  return LockedReservation(this, count);
 }
 
 // --- references ----------------------------------------------------------------------------------------
 
 void LockedBlockPool::allocate(LockedReservation& reservation, std::span<BlockId> out) {
-  collect(out);
+  impl_->pool.allocate(out);
   reservation.remaining_ -= static_cast<std::uint32_t>(out.size());
 }
-
-bool LockedBlockPool::get_new_blocks(std::span<BlockId> out) {
-  const std::size_t count = std::min<std::size_t>(out.size(), num_blocks());
-  auto reservation = try_reserve(static_cast<std::uint32_t>(count));
-  if (!reservation) return false;
-  allocate(*reservation, out);
-  return true;
+bool LockedBlockPool::get_new_blocks(std::span<BlockId> out) { return impl_->pool.get_new_blocks(out); }
+bool LockedBlockPool::touch(std::span<const BlockId> blocks) { return impl_->pool.touch(blocks); }
+bool LockedBlockPool::pin(BlockHandle block, const BlockKey& key, LockedReservation& reservation) {
+  return impl_->pool.pin(block, key, reservation.remaining_);
 }
-
-void LockedBlockPool::collect(std::span<BlockId> out) {
-  RemovedKeys removed;
-  std::uint64_t evicted = 0;
-  std::uint64_t stolen = 0;
-  const std::uint32_t first = here();
-  std::size_t got = 0;
-  for (std::uint32_t step = 0; got < out.size(); ++step) {
-    Shard& home = *shards_[(first + step) % num_shards_];
-    const std::lock_guard lock(home.mutex);
-    while (got < out.size() && !home.free.empty()) {
-      Block& block = home.free.front();
-      evicted += remove_keys(block, collector(removed)) ? 1U : 0U;
-      add_reference(home, block);
-      block.generation = static_cast<std::uint16_t>((block.generation + 1U) & 0xfffU);
-      stolen += step == 0 ? 0U : 1U;
-      out[got++] = id_of(block);
-    }
-  }
-  events_.append_removals(std::move(removed));
-  shards_[first]->counters.add<&PoolStats::allocated_blocks>(out.size());
-  shards_[first]->counters.add<&PoolStats::evicted_blocks>(evicted);
-  shards_[first]->counters.add<&PoolStats::stolen_blocks>(stolen);
-}
-
-bool LockedBlockPool::touch(std::span<const BlockId> blocks) {
-  drain_all(false, kFencePortion);
-  std::set<BlockId> free;
-  const auto touchable = [&] {
-    free.clear();
-    for (const BlockId id : blocks) {
-      if (!known(id, "touch")) return false;
-      if (id == kNullBlock) continue;
-      const std::lock_guard lock(shard(id.value()).mutex);
-      const Block& block = blocks_[id.value()];
-      if (block.refs >= kMaxRefs) {
-        report(ContractBreach::ref_overflow, "touch", id);
-        return false;
-      }
-      if (block.queued) free.insert(id);
-    }
-    return true;
-  };
-  if (!touchable()) return false;
-  if (!capacity_.reserve(free.size())) {
-    drain_all(true, num_blocks());
-    if (!touchable() || !capacity_.reserve(free.size())) return false;
-  }
-  std::uint64_t units = free.size();
-  const auto touch_one = [&](std::uint32_t id) {
-    Shard& home = shard(id);
-    const std::lock_guard lock(home.mutex);
-    Block& block = blocks_[id];
-    if (block.queued && units == 0) {
-      if (!capacity_.reserve(1)) return false;
-      ++units;
-    }
-    units -= block.queued ? 1U : 0U;
-    add_reference(home, block);
-    home.counters.add<&PoolStats::pinned_blocks>(1);
-    return true;
-  };
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] == kNullBlock || touch_one(blocks[i].value())) continue;
-    free_blocks(blocks.first(i));  // another thread took one of the blocks meanwhile: nothing has changed
-    return false;
-  }
-  capacity_.credit(units);
-  return true;
-}
-
-bool LockedBlockPool::pin(BlockHandle handle, const BlockKey& key, LockedReservation& reservation) {
-  if (handle.is_null()) return true;
-  if (handle.pool != number_) {
-    report(ContractBreach::foreign_handle, "pin", handle.id);
-    return false;
-  }
-  if (!known(handle.id, "pin")) return false;
-  Shard& home = shard(handle.id.value());
-  const std::lock_guard lock(home.mutex);
-  Block& block = blocks_[handle.id.value()];
-  if (block.generation != handle.generation || !carries(block, key) || block.refs >= kMaxRefs) return false;
-  if (block.queued && reservation.remaining_ == 0) return false;
-  reservation.remaining_ -= block.queued ? 1U : 0U;
-  add_reference(home, block);
-  home.counters.add<&PoolStats::pinned_blocks>(1);
-  return true;
-}
-
 std::size_t LockedBlockPool::pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
                                         LockedReservation& reservation) {
-  const std::size_t length = std::min(blocks.size(), chain.size());
-  std::size_t pinned = 0;
-  while (pinned < length && pin(blocks[pinned], {chain[pinned], group}, reservation)) ++pinned;
-  return pinned;
+  return impl_->pool.pin_prefix(blocks, chain, group, reservation.remaining_);
 }
-
-/// Releases those of `blocks` that live on shard `number`; answers how many became free.
-std::uint32_t LockedBlockPool::release_on(Shard& home, std::uint32_t number, std::span<const BlockId> blocks,
-                                          std::uint64_t fence, std::vector<BlockId>& at_fault) {
-  std::vector<Block*> left;
-  std::uint32_t freed = 0;
-  std::uint64_t released = 0;
-  std::uint64_t references = 0;
-  const std::lock_guard lock(home.mutex);
-  for (const BlockId id : blocks) {
-    if (id == kNullBlock || id.value() >= num_blocks() || shard_of(id.value()) != number) continue;
-    Block& block = blocks_[id.value()];
-    if (block.refs == 0) {
-      at_fault.push_back(id);
-      continue;
-    }
-    block.fence = std::max(block.fence, fence);
-    ++references;
-    if (--block.refs > 0) continue;
-    ++released;
-    if (block.fence > fence_passed_.load(std::memory_order_acquire)) {
-      block.fenced = true;
-      home.fenced.push_back(block);
-      continue;
-    }
-    ++freed;
-    if (goes_left(block)) {
-      left.push_back(&block);
-    } else {
-      enqueue_back(home, block);
-    }
-  }
-  for (auto it = left.rbegin(); it != left.rend(); ++it) enqueue_front(home, **it);
-  home.counters.add<&PoolStats::released_blocks>(released);
-  home.counters.add_visibly<&PoolFlows::shared_releases>(references - released);
-  return freed;
-}
-
+bool LockedBlockPool::free_blocks(std::span<const BlockId> blocks) { return impl_->pool.free_blocks(blocks); }
 bool LockedBlockPool::free_blocks(std::span<const BlockId> blocks, std::uint64_t fence) {
-  bool good = true;
-  std::vector<bool> involved(num_shards_, false);
-  for (const BlockId id : blocks) {
-    if (id == kNullBlock) continue;
-    if (known(id, "free_blocks")) {
-      involved[shard_of(id.value())] = true;
-    } else {
-      good = false;
-    }
-  }
-  std::vector<BlockId> at_fault;
-  for (std::uint32_t number = 0; number < num_shards_; ++number) {
-    if (involved[number]) capacity_.credit(release_on(*shards_[number], number, blocks, fence, at_fault));
-  }
-  for (const BlockId id : at_fault) report(ContractBreach::double_free, "free_blocks", id);
-  return good && at_fault.empty();
+  return impl_->pool.free_blocks(blocks, fence);
 }
+bool LockedBlockPool::free_blocks(std::span<const BlockHandle> blocks) { return impl_->pool.free_blocks(blocks); }
+void LockedBlockPool::advance_fence(std::uint64_t value) { impl_->pool.advance_fence(value); }
 
-bool LockedBlockPool::free_blocks(std::span<const BlockHandle> blocks) {
-  bool good = true;
-  std::vector<BlockId> ids;
-  for (const BlockHandle& block : blocks) {
-    if (block.is_null()) continue;
-    const bool foreign = block.pool != number_;
-    if (!foreign && !known(block.id, "free_blocks")) {
-      good = false;
-    } else if (foreign || handle(block.id).generation != block.generation) {
-      report(foreign ? ContractBreach::foreign_handle : ContractBreach::stale_handle, "free_blocks", block.id);
-      good = false;
-    } else {
-      ids.push_back(block.id);
-    }
-  }
-  return free_blocks(std::span<const BlockId>(ids)) && good;
+// --- content -------------------------------------------------------------------------------------------
+
+std::optional<BlockHandle> LockedBlockPool::find(const BlockKey& key) const { return impl_->pool.find(key); }
+std::size_t LockedBlockPool::find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const {
+  return impl_->pool.find_prefix(chain, group, out);
 }
-
-// --- fences --------------------------------------------------------------------------------------------
-
-/// Moves waiting blocks whose fence has passed into the free list: from the front, or wherever they stand.
-std::uint32_t LockedBlockPool::drain(Shard& home, std::size_t limit, bool out_of_order) {
-  std::uint32_t drained = 0;
-  const std::uint64_t passed = fence_passed_.load(std::memory_order_acquire);
-  const auto unfence = [&](Block& block) {
-    block.fenced = false;
-    ++drained;
-    goes_left(block) ? enqueue_front(home, block) : enqueue_back(home, block);
-  };
-  while (drained < limit && !home.fenced.empty() && home.fenced.front().fence <= passed) {
-    Block& block = home.fenced.front();
-    home.fenced.pop_front();
-    unfence(block);
-  }
-  if (!out_of_order) return drained;
-  std::vector<Block*> passed_ones;
-  for (auto it = home.fenced.begin(); it != home.fenced.end();) {
-    Block& block = *it++;
-    if (block.fence > passed) continue;
-    home.fenced.erase(home.fenced.iterator_to(block));
-    passed_ones.push_back(&block);
-  }
-  std::sort(passed_ones.begin(), passed_ones.end());
-  for (Block* block : passed_ones) unfence(*block);
-  return drained;
+void LockedBlockPool::prefetch(const BlockKey& /*key*/) const noexcept {}
+bool LockedBlockPool::publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens) {
+  return impl_->pool.publish(block, key, covered_tokens);
 }
-
-void LockedBlockPool::drain_all(bool out_of_order, std::size_t limit) {
-  if (fence_passed_.load(std::memory_order_acquire) == 0) return;  // no fence was ever passed
-  for (auto& home : shards_) {
-    std::uint32_t drained = 0;
-    {
-      const std::lock_guard lock(home->mutex);
-      drained = drain(*home, limit, out_of_order);
-    }
-    capacity_.credit(drained);
-  }
+std::size_t LockedBlockPool::publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group,
+                                           std::int64_t tokens_before, std::int64_t block_tokens) {
+  return impl_->pool.publish_chain(blocks, chain, group, tokens_before, block_tokens);
 }
-
-void LockedBlockPool::advance_fence(std::uint64_t value) {
-  std::uint64_t passed = fence_passed_.load(std::memory_order_acquire);
-  while (passed < value && !fence_passed_.compare_exchange_weak(passed, value, std::memory_order_acq_rel)) {
-  }
-  drain_all(false, kFencePortion);
+bool LockedBlockPool::unpublish(BlockId block) { return impl_->pool.unpublish(block); }
+bool LockedBlockPool::evict_blocks(std::span<const BlockId> blocks) { return impl_->pool.evict_blocks(blocks); }
+bool LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
+  return impl_->pool.move_block_hashes(source, target);
 }
+bool LockedBlockPool::reset_prefix_cache(std::uint32_t num_permanent) {
+  return impl_->pool.reset_prefix_cache(num_permanent);
+}
+std::optional<BlockKey> LockedBlockPool::primary_key(BlockId block) const { return impl_->pool.primary_key(block); }
+std::int64_t LockedBlockPool::covered_tokens(BlockId block) const { return impl_->pool.covered_tokens(block); }
+bool LockedBlockPool::has_key(BlockId block, const BlockKey& key) const { return impl_->pool.has_key(block, key); }
+bool LockedBlockPool::is_block_writable(BlockId block) const noexcept { return impl_->pool.is_block_writable(block); }
+std::uint32_t LockedBlockPool::ref_count(BlockId block) const noexcept { return impl_->pool.ref_count(block); }
+std::optional<std::uint64_t> LockedBlockPool::sharing_changes() const noexcept { return impl_->pool.sharing_changes(); }
+BlockHandle LockedBlockPool::handle(BlockId block) const noexcept { return impl_->pool.handle(block); }
+
+// --- events and inspection -----------------------------------------------------------------------------
+
+void LockedBlockPool::append_event(KVEvent event) { impl_->pool.append_event(std::move(event)); }
+void LockedBlockPool::append_event(EventDraft&& draft) { impl_->pool.append_event(std::move(draft)); }
+EventDraft LockedBlockPool::draft_event() { return impl_->pool.draft_event(); }
+std::vector<KVEvent> LockedBlockPool::take_events() { return impl_->pool.take_events(); }
+EventBatch LockedBlockPool::take_event_batch() noexcept { return impl_->pool.take_event_batch(); }
+BlockSnapshot LockedBlockPool::snapshot(BlockId block) const { return impl_->pool.snapshot(block); }
+std::vector<BlockId> LockedBlockPool::free_order() const { return impl_->pool.free_order(); }
+std::size_t LockedBlockPool::num_cached_keys() const { return impl_->pool.num_cached_keys(); }
+Status LockedBlockPool::check_invariants() const { return impl_->pool.check_invariants(); }
 
 }  // namespace kvpool

@@ -1,7 +1,7 @@
 // Many threads on a small pool. Each case fails when the claim it is named after is broken.
 #include <map>
 
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "tests/concurrency/pool_workload.hpp"
 
 namespace kvpool::testing {

@@ -2,7 +2,7 @@
 // block that has another owner by then. The same device convicts a host that names the fence of the step before.
 #include <mutex>
 
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "tests/concurrency/pool_workload.hpp"
 
 namespace kvpool::testing {

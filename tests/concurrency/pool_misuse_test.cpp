@@ -2,7 +2,7 @@
 #include <mutex>
 
 #include "kvpool/foundation/contract.hpp"
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "tests/concurrency/pool_workload.hpp"
 
 namespace kvpool::testing {

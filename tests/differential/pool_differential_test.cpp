@@ -7,7 +7,7 @@
 
 #include "kvpool/foundation/contract.hpp"
 #include "kvpool/pool/block_pool.hpp"
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "tests/differential/oracle_pool.hpp"
 
 namespace kvpool {

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "tools/bench/prefix_workload.hpp"
 #include "tools/bench/rivals/card_pool.hpp"
 #include "tools/bench/rivals/kvpool_adapter.hpp"

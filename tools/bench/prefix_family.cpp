@@ -1,7 +1,7 @@
 // Throughput and latency of the workload `prefix`, kvpool and its rivals by turns.
 #include <algorithm>
 
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "tools/bench/families.hpp"
 #include "tools/bench/prefix_runner.hpp"
 #include "tools/bench/rivals/card_pool.hpp"

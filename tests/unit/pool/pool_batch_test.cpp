@@ -9,7 +9,7 @@
 
 #include "foundation/aligned_array.hpp"
 #include "kvpool/pool/block_pool.hpp"
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 
 namespace kvpool {
 namespace {

@@ -8,7 +8,7 @@
 #include "foundation/array_memory.hpp"
 #include "kvpool/foundation/contract.hpp"
 #include "kvpool/pool/block_pool.hpp"
-#include "pool/locked_block_pool.hpp"
+#include "kvpool/pool/locked_block_pool.hpp"
 #include "pool/pool_layout.hpp"
 
 namespace kvpool {

@@ -1,13 +1,14 @@
-// LockedBlockPool: keys, look-up, inspection.
+// LockedPoolCore: keys, look-up, inspection.
 #include <algorithm>
 #include <string>
 
-#include "pool/locked_block_pool.hpp"
+#include "block/key_words.hpp"
+#include "pool/locked_pool_core.hpp"
 
 namespace kvpool {
 
 /// Takes all keys from a block whose shard is locked.
-bool LockedBlockPool::remove_keys(Block& block, RemovedKeys* removed) {
+bool LockedPoolCore::remove_keys(Block& block, RemovedKeys* removed) {
   if (block.keys.empty()) return false;
   const std::uint32_t number = id_of(block).value();
   for (const BlockKey& key : block.keys) {
@@ -29,20 +30,20 @@ bool LockedBlockPool::remove_keys(Block& block, RemovedKeys* removed) {
 }
 
 /// Enters a key for a block whose shard is locked.
-bool LockedBlockPool::enter(Block& block, const BlockKey& key, std::int64_t covered, bool keep_duplicate,
-                            bool& duplicate) {
+bool LockedPoolCore::enter(Block& block, const BlockKey& key, std::int64_t covered, bool keep_duplicate,
+                           bool& duplicate) {
   if (carries(block, key)) return false;
   Map::accessor entry;
   index_.insert(entry, key);
   duplicate = !entry->second.empty();
   if (duplicate && !keep_duplicate) return false;
   entry->second.push_back(id_of(block).value());
-  if (block.keys.empty()) block.covered = covered;
+  if (block.keys.empty()) block.covered = std::max<std::int64_t>(covered, 0);
   block.keys.push_back(key);
   return true;
 }
 
-std::optional<BlockHandle> LockedBlockPool::find(const BlockKey& key) const {
+std::optional<BlockHandle> LockedPoolCore::find(const BlockKey& key) const {
   for (;;) {
     std::uint32_t number = 0;
     {
@@ -57,7 +58,7 @@ std::optional<BlockHandle> LockedBlockPool::find(const BlockKey& key) const {
   }
 }
 
-std::size_t LockedBlockPool::find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const {
+std::size_t LockedPoolCore::find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const {
   const std::size_t length = std::min(chain.size(), out.size());
   for (std::size_t i = 0; i < length; ++i) {
     const auto found = find({chain[i], group});
@@ -67,8 +68,9 @@ std::size_t LockedBlockPool::find_prefix(HashChain chain, GroupId group, std::sp
   return length;
 }
 
-bool LockedBlockPool::publish(BlockId id, const BlockKey& key, std::int64_t covered_tokens) {
-  if (!options_.enable_caching || id == kNullBlock || !known(id, "publish")) return false;
+bool LockedPoolCore::publish(BlockId id, const BlockKey& key, std::int64_t covered_tokens) {
+  if (!options_.enable_caching || key.group.value() > KeyWords::kMaxGroup) return false;
+  if (id == kNullBlock || !known(id, "publish")) return false;
   Shard& home = shard(id.value());
   bool duplicate = false;
   bool done = false;
@@ -82,8 +84,8 @@ bool LockedBlockPool::publish(BlockId id, const BlockKey& key, std::int64_t cove
   return done;
 }
 
-std::size_t LockedBlockPool::publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group,
-                                           std::int64_t tokens_before, std::int64_t block_tokens) {
+std::size_t LockedPoolCore::publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group,
+                                          std::int64_t tokens_before, std::int64_t block_tokens) {
   const std::size_t length = std::min(blocks.size(), chain.size());
   std::size_t published = 0;
   for (std::size_t i = 0; i < length; ++i) {
@@ -93,7 +95,7 @@ std::size_t LockedBlockPool::publish_chain(std::span<const BlockId> blocks, Hash
   return published;
 }
 
-bool LockedBlockPool::unpublish(BlockId id) {
+bool LockedPoolCore::unpublish(BlockId id) {
   if (!known(id, "unpublish")) return false;
   const std::lock_guard lock(shard(id.value()).mutex);
   RemovedKeys removed;
@@ -102,7 +104,7 @@ bool LockedBlockPool::unpublish(BlockId id) {
   return had;
 }
 
-bool LockedBlockPool::evict_blocks(std::span<const BlockId> blocks) {
+bool LockedPoolCore::evict_blocks(std::span<const BlockId> blocks) {
   bool good = true;
   for (const BlockId id : blocks) {
     if (known(id, "evict_blocks")) {
@@ -114,7 +116,7 @@ bool LockedBlockPool::evict_blocks(std::span<const BlockId> blocks) {
   return good;
 }
 
-bool LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
+bool LockedPoolCore::move_block_hashes(BlockId source, BlockId target) {
   if (source == target || !known(source, "move_block_hashes") || !known(target, "move_block_hashes")) return false;
   Shard& from_shard = shard(source.value());
   Shard& to_shard = shard(target.value());
@@ -136,7 +138,7 @@ bool LockedBlockPool::move_block_hashes(BlockId source, BlockId target) {
   return true;
 }
 
-bool LockedBlockPool::reset_prefix_cache(std::uint32_t num_permanent) {
+bool LockedPoolCore::reset_prefix_cache(std::uint32_t num_permanent) {
   drain_all(true, num_blocks());
   if (capacity_.free() + num_permanent != num_blocks() - 1) return false;
   for (Block& block : blocks_) remove_keys(block, nullptr);
@@ -144,7 +146,7 @@ bool LockedBlockPool::reset_prefix_cache(std::uint32_t num_permanent) {
   return true;
 }
 
-std::optional<BlockKey> LockedBlockPool::primary_key(BlockId id) const {
+std::optional<BlockKey> LockedPoolCore::primary_key(BlockId id) const {
   if (!known(id, "primary_key")) return std::nullopt;
   const std::lock_guard lock(shard(id.value()).mutex);
   const Block& block = blocks_[id.value()];
@@ -152,47 +154,54 @@ std::optional<BlockKey> LockedBlockPool::primary_key(BlockId id) const {
   return block.keys.front();
 }
 
-std::int64_t LockedBlockPool::covered_tokens(BlockId id) const {
+std::int64_t LockedPoolCore::covered_tokens(BlockId id) const {
   if (!known(id, "covered_tokens")) return 0;
   const std::lock_guard lock(shard(id.value()).mutex);
   return blocks_[id.value()].covered;
 }
 
-bool LockedBlockPool::has_key(BlockId id, const BlockKey& key) const {
+bool LockedPoolCore::has_key(BlockId id, const BlockKey& key) const {
   if (!known(id, "has_key")) return false;
   const std::lock_guard lock(shard(id.value()).mutex);
   return carries(blocks_[id.value()], key);
 }
 
-bool LockedBlockPool::is_block_writable(BlockId id) const {
+bool LockedPoolCore::is_block_writable(BlockId id) const noexcept {
   if (id == kNullBlock || id.value() >= num_blocks()) return false;
   const std::lock_guard lock(shard(id.value()).mutex);
   return blocks_[id.value()].refs == 1 && blocks_[id.value()].keys.empty();
 }
 
-std::uint32_t LockedBlockPool::ref_count(BlockId id) const {
+std::uint32_t LockedPoolCore::ref_count(BlockId id) const noexcept {
   if (id.value() >= num_blocks()) return 0;
   const std::lock_guard lock(shard(id.value()).mutex);
   return blocks_[id.value()].refs;
 }
 
-BlockHandle LockedBlockPool::handle(BlockId id) const {
+std::optional<std::uint64_t> LockedPoolCore::sharing_changes() const noexcept {
+  if (!options_.enable_stats) return std::nullopt;
+  std::uint64_t sum = 0;
+  for (const auto& home : shards_) sum += home->counters.sharing_changes();
+  return sum;
+}
+
+BlockHandle LockedPoolCore::handle(BlockId id) const noexcept {
   if (id.value() >= num_blocks()) return {id, 0, number_};
   const std::lock_guard lock(shard(id.value()).mutex);
   return {id, blocks_[id.value()].generation, number_};
 }
 
-void LockedBlockPool::append_event(KVEvent event) {
+void LockedPoolCore::append_event(KVEvent event) {
   if (options_.enable_events) events_.append(std::move(event), here());
 }
 
-void LockedBlockPool::append_event(EventDraft&& draft) {
+void LockedPoolCore::append_event(EventDraft&& draft) {
   if (options_.enable_events) events_.append(std::move(draft));
 }
 
 // --- inspection ----------------------------------------------------------------------------------------
 
-PoolCounts LockedBlockPool::counts() const {
+PoolCounts LockedPoolCore::counts() const noexcept {
   PoolCounts counts;
   counts.usable = num_blocks() - 1;
   std::uint64_t queued = 0;
@@ -209,19 +218,19 @@ PoolCounts LockedBlockPool::counts() const {
   return counts;
 }
 
-PoolStats LockedBlockPool::stats() const noexcept {
+PoolStats LockedPoolCore::stats() const noexcept {
   PoolStats sum;
   for (const auto& home : shards_) home->counters.add_to(sum);
   return sum;
 }
 
-std::vector<PoolStats> LockedBlockPool::shard_stats() const {
+std::vector<PoolStats> LockedPoolCore::shard_stats() const {
   std::vector<PoolStats> shards(shards_.size());
   for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->counters.add_to(shards[i]);
   return shards;
 }
 
-BlockSnapshot LockedBlockPool::snapshot(BlockId id) const {
+BlockSnapshot LockedPoolCore::snapshot(BlockId id) const {
   BlockSnapshot shot;
   shot.id = id;
   if (!known(id, "snapshot")) return shot;
@@ -236,7 +245,7 @@ BlockSnapshot LockedBlockPool::snapshot(BlockId id) const {
   return shot;
 }
 
-std::vector<BlockId> LockedBlockPool::free_order() const {
+std::vector<BlockId> LockedPoolCore::free_order() const {
   std::vector<BlockId> order;
   for (const auto& home : shards_) {
     for (const Block& block : home->free) order.push_back(id_of(block));
@@ -244,9 +253,9 @@ std::vector<BlockId> LockedBlockPool::free_order() const {
   return order;
 }
 
-std::size_t LockedBlockPool::num_cached_keys() const { return index_.size(); }
+std::size_t LockedPoolCore::num_cached_keys() const { return index_.size(); }
 
-Status LockedBlockPool::check_invariants() const {
+Status LockedPoolCore::check_invariants() const {
   const auto broken = [](const std::string& what) { return Status(ErrorCode::internal, what); };
   std::size_t queued = 0;
   std::size_t entries = 0;

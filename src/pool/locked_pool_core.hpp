@@ -1,9 +1,6 @@
-// The pool in its usual shape: shards of intrusive lists under locks, a concurrent hash map as index.
+// What is behind LockedBlockPool: shards of intrusive lists under locks, a concurrent hash map as index.
 //
-// Same operations and answers as BlockPool (see there); with one shard the same exact order. It blocks: a
-// thread that is suspended inside a call stops every other one that needs its shard or its map bucket. It
-// stands in the tree as a rival in benchmarks, as a second subject of the concurrent tests, and for whoever
-// prefers a mutex.
+// Locks are taken in this order: shards (two of them through std::lock), then a bucket of the map.
 #pragma once
 
 #include <atomic>
@@ -28,54 +25,33 @@
 
 namespace kvpool {
 
-class LockedBlockPool;
-
-class [[nodiscard]] LockedReservation {
+/// Same operations as LockedBlockPool, see there; a reservation is a plain number of units here.
+class LockedPoolCore {
  public:
-  LockedReservation() noexcept = default;
-  LockedReservation(LockedReservation&& other) noexcept
-      : pool_(std::exchange(other.pool_, nullptr)), remaining_(std::exchange(other.remaining_, 0)) {}
-  LockedReservation& operator=(LockedReservation&& other) noexcept;
-  LockedReservation(const LockedReservation&) = delete;
-  LockedReservation& operator=(const LockedReservation&) = delete;
-  ~LockedReservation() { give_back(remaining_); }
-  [[nodiscard]] std::uint32_t remaining() const noexcept { return remaining_; }
-  void give_back(std::uint32_t count) noexcept;
-
- private:
-  friend class LockedBlockPool;
-  LockedReservation(LockedBlockPool* pool, std::uint32_t count) noexcept : pool_(pool), remaining_(count) {}
-  LockedBlockPool* pool_ = nullptr;
-  std::uint32_t remaining_ = 0;
-};
-
-class LockedBlockPool {
- public:
-  using ReservationType = LockedReservation;
   static constexpr std::size_t kFencePortion = 64;
   static constexpr std::uint32_t kMaxRefs = 65'534;
 
-  explicit LockedBlockPool(const BlockPoolOptions& options);
-  ~LockedBlockPool();
-  LockedBlockPool(const LockedBlockPool&) = delete;
-  LockedBlockPool& operator=(const LockedBlockPool&) = delete;
+  explicit LockedPoolCore(const BlockPoolOptions& options);
+  ~LockedPoolCore();
+  LockedPoolCore(const LockedPoolCore&) = delete;
+  LockedPoolCore& operator=(const LockedPoolCore&) = delete;
 
   [[nodiscard]] const BlockPoolOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::uint32_t num_blocks() const noexcept { return options_.num_blocks; }
 
   [[nodiscard]] std::uint32_t num_free_blocks() const noexcept { return static_cast<std::uint32_t>(capacity_.free()); }
-  [[nodiscard]] double usage() const noexcept;
-  [[nodiscard]] PoolCounts counts() const;
+  [[nodiscard]] PoolCounts counts() const noexcept;
   [[nodiscard]] PoolStats stats() const noexcept;
   [[nodiscard]] std::vector<PoolStats> shard_stats() const;
-  [[nodiscard]] std::optional<LockedReservation> try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
+  [[nodiscard]] bool try_reserve(std::uint32_t count, std::uint32_t keep_free = 0);
+  void give_back(std::uint32_t count) noexcept { capacity_.credit(count); }
 
-  void allocate(LockedReservation& reservation, std::span<BlockId> out);
+  void allocate(std::span<BlockId> out);
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
-  [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, LockedReservation& reservation);
+  [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, std::uint32_t& units);
   [[nodiscard]] std::size_t pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
-                                       LockedReservation& reservation);
+                                       std::uint32_t& units);
   bool free_blocks(std::span<const BlockId> blocks) { return free_blocks(blocks, 0); }
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
   bool free_blocks(std::span<const BlockHandle> blocks);
@@ -83,7 +59,6 @@ class LockedBlockPool {
 
   [[nodiscard]] std::optional<BlockHandle> find(const BlockKey& key) const;
   [[nodiscard]] std::size_t find_prefix(HashChain chain, GroupId group, std::span<BlockHandle> out) const;
-  void prefetch(const BlockKey&) const noexcept {}
   bool publish(BlockId block, const BlockKey& key, std::int64_t covered_tokens);
   std::size_t publish_chain(std::span<const BlockId> blocks, HashChain chain, GroupId group, std::int64_t tokens_before,
                             std::int64_t block_tokens);
@@ -94,9 +69,10 @@ class LockedBlockPool {
   [[nodiscard]] std::optional<BlockKey> primary_key(BlockId block) const;
   [[nodiscard]] std::int64_t covered_tokens(BlockId block) const;
   [[nodiscard]] bool has_key(BlockId block, const BlockKey& key) const;
-  [[nodiscard]] bool is_block_writable(BlockId block) const;
-  [[nodiscard]] std::uint32_t ref_count(BlockId block) const;
-  [[nodiscard]] BlockHandle handle(BlockId block) const;
+  [[nodiscard]] bool is_block_writable(BlockId block) const noexcept;
+  [[nodiscard]] std::uint32_t ref_count(BlockId block) const noexcept;
+  [[nodiscard]] std::optional<std::uint64_t> sharing_changes() const noexcept;
+  [[nodiscard]] BlockHandle handle(BlockId block) const noexcept;
 
   void append_event(KVEvent event);
   void append_event(EventDraft&& draft);
@@ -110,7 +86,6 @@ class LockedBlockPool {
   [[nodiscard]] Status check_invariants() const;
 
  private:
-  friend class LockedReservation;
   using Hook = boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::safe_link>>;
   /// Guarded by the lock of its shard. In at most one list: free, or waiting for a fence.
   struct Block {
@@ -154,6 +129,7 @@ class LockedBlockPool {
   void enqueue_back(Shard& home, Block& block);
   void enqueue_front(Shard& home, Block& block);
   void add_reference(Shard& home, Block& block);
+  static void count_pin(Shard& home, const Block& block) noexcept;
   bool remove_keys(Block& block, RemovedKeys* removed);
   [[nodiscard]] bool enter(Block& block, const BlockKey& key, std::int64_t covered, bool keep_duplicate,
                            bool& duplicate);
@@ -163,7 +139,6 @@ class LockedBlockPool {
 
   void drain_all(bool out_of_order, std::size_t limit);
   [[nodiscard]] bool reserve(std::uint32_t count, std::uint32_t keep_free);
-  void collect(std::span<BlockId> out);
   [[nodiscard]] RemovedKeys* collector(RemovedKeys& removed) noexcept {
     if (!options_.enable_events) return nullptr;
     if (removed.unattached()) removed.attach(events_.nodes(), here());
