@@ -140,10 +140,12 @@ inline const std::vector<NamedScript>& scripts() {
          world.pin_prefix({6, 7}, mine);
          world.release(mine);
        }},
-      {"evict several and look up",
+      {"evict several and look one up",
        [](World& world) {
-         world.evict_several({2, 1, 8});
-         world.look_up({2});
+         World::Holding mine;
+         world.evict_several({2, 8, 1});
+         world.pin(1, mine);
+         world.release(mine);
        }},
       {"publish, take back, publish anew",
        [](World& world) {
