@@ -13,6 +13,7 @@ cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -D
   { cat "$work/configure.log"; exit 1; }
 cmake --build "$work/build" | tail -n 1
 "$work/build/readme_example"
+"$work/build/chooses_pool"
 "$work/build/uses_components"
 
 # the README shows this very program
