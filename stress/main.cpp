@@ -169,17 +169,6 @@ int run(const Options& options) {
   return interrupted ? tools::kExitInterrupted : tools::kExitOk;
 }
 
-/// A number of seconds, or a duration with its unit.
-std::chrono::nanoseconds parse_seconds(const std::string& text) {
-  const bool plain = text.find_first_not_of("0123456789.") == std::string::npos;
-  const auto parsed = tools::parse_duration(plain ? text + "s" : text);
-  if (!parsed.ok()) throw CLI::ValidationError("--seconds", parsed.error().message);
-  if (*parsed < std::chrono::milliseconds(10) || *parsed > std::chrono::hours(300)) {
-    throw CLI::ValidationError("--seconds", "'" + text + "' is not between 10ms and 300h");
-  }
-  return *parsed;
-}
-
 std::uint64_t parse_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const char* const end = text.data() + text.size();
@@ -194,10 +183,8 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--threads", options.threads, "worker threads")->check(CLI::Range(1U, 256U));
   app.add_option("--blocks", options.blocks, "blocks in the pool, null block included")
       ->check(CLI::Range(2U, 1U << 24U));
-  app.add_option_function<std::string>(
-         "--seconds", [&options](const std::string& text) { options.duration = parse_seconds(text); },
-         "how long: seconds, or a duration as in 500ms")
-      ->type_name("DURATION");
+  tools::add_seconds_option(app, "--seconds", options.duration, std::chrono::milliseconds(10), std::chrono::hours(300),
+                            "how long: seconds, or a duration as in 500ms");
   app.add_option_function<std::string>(
          "--seed", [&options](const std::string& text) { options.seed = parse_seed(text); },
          "first random number; the default changes from run to run")

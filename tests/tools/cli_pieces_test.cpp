@@ -48,6 +48,23 @@ TEST(Duration, RefusesWhatIsNoDuration) {
   }
 }
 
+TEST(Duration, PlainNumbersAreSecondsWhereAskedFor) {
+  EXPECT_EQ(parse_seconds("60").value(), 60s);
+  EXPECT_EQ(parse_seconds("0.25").value(), 250ms);
+  EXPECT_EQ(parse_seconds("500ms").value(), 500ms);
+  for (const char* text : {"", "-1", "1d", "1.2.3", "nan"}) {
+    EXPECT_FALSE(parse_seconds(text).ok()) << text;
+  }
+  CLI::App app;
+  std::chrono::nanoseconds duration{};
+  add_seconds_option(app, "--seconds", duration, 10ms, 2h, "");
+  app.parse("--seconds 40ms", false);
+  EXPECT_EQ(duration, 40ms);
+  for (const char* text : {"--seconds 9ms", "--seconds 7201", "--seconds x"}) {
+    EXPECT_THROW(app.parse(text, false), CLI::ValidationError) << text;
+  }
+}
+
 TEST(Options, SizesAndDurationsAreUsageErrors) {
   CLI::App app;
   std::int64_t bytes = 0;

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "tools/cli/interrupt.hpp"
 #include "tools/cli/json_output.hpp"
 #include "tools/cli/progress.hpp"
+#include "tools/cli/quantity.hpp"
 
 namespace kvpool::tools {
 namespace {
@@ -32,7 +34,7 @@ constexpr double kSmokeSeconds = 0.005;
 struct BenchOptions {
   std::string filter = ".*";
   std::vector<unsigned> threads{1, 2, 8, 32};
-  double seconds = 0.3;
+  std::chrono::nanoseconds seconds = std::chrono::milliseconds(300);
   bool smoke = false;
   bool json = false;
 };
@@ -63,6 +65,7 @@ constexpr std::array kFamilies{Family{"single_thread", bench_single_thread},
                                Family{"latency", bench_prefix_latency},
                                Family{"situations", bench_situations},
                                Family{"index", bench_index},
+                               Family{"growth", bench_growth},
                                Family{"requests", bench_requests},
                                Family{"hashing", bench_hashing},
                                Family{"attention", bench_attention},
@@ -86,7 +89,7 @@ int run(const BenchOptions& options) {
   BenchReport report(!options.json, !unfit.has_value());
   BenchPlan plan;
   plan.threads = options.threads;
-  plan.seconds = options.smoke ? kSmokeSeconds : options.seconds;
+  plan.seconds = options.smoke ? kSmokeSeconds : std::chrono::duration<double>(options.seconds).count();
   plan.smoke = options.smoke;
   plan.report = &report;
   try {
@@ -143,9 +146,9 @@ void add_bench_command(CLI::App& app, int& exit_status) {
       ->delimiter(',')
       ->check(CLI::Range(1U, 1'024U))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "Length of one measured run; five runs make a row")
-      ->check(CLI::Range(0.001, 3'600.0))
-      ->capture_default_str();
+  add_seconds_option(*command, "--seconds", options->seconds, std::chrono::milliseconds(1), std::chrono::hours(1),
+                     "Length of one measured run, in seconds or as in 500ms; five runs make a row")
+      ->default_str("300ms");
   command->add_flag("--smoke", options->smoke, "Run every row once, briefly, and judge nothing");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(kExample);

@@ -20,6 +20,9 @@ void bench_situations(const BenchPlan& plan);
 /// kvpool's index against oneTBB's map, fresh and after long use.
 void bench_index(const BenchPlan& plan);
 
+/// Costs that must not grow with the cache, with a chain, or with the option to cache.
+void bench_growth(const BenchPlan& plan);
+
 /// Requests through KVCacheManager.
 void bench_requests(const BenchPlan& plan);
 

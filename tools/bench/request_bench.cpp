@@ -21,7 +21,7 @@ std::vector<KVCacheGroup> groups_of(BenchModel model) {
 
 }  // namespace
 
-RequestBench::RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, BenchModel model)
+RequestBench::RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, BenchModel model, bool events)
     : hashing_(std::make_shared<const RequestHashing>(
           RequestHashing{BlockHasher(HashAlgorithm::xxhash_cbor, "0"), kBlockTokens})) {
   KVCacheConfig config;
@@ -32,6 +32,7 @@ RequestBench::RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, 
   options.scheduler_block_size = kBlockTokens;
   options.hash_block_size = kBlockTokens;
   options.num_shards = 1;
+  options.enable_kv_cache_events = events;
   options.collect_blocks_to_zero = true;
   auto created = KVCacheManager::create(std::move(config), std::move(options));
   if (!created) {

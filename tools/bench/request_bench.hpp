@@ -22,7 +22,7 @@ enum class BenchModel {
   full_state,   ///< full attention beside states in mode "align"
 };
 
-/// Caching on, events off, one shard as a single scheduler uses it.
+/// Caching on, one shard as a single scheduler uses it.
 class RequestBench {
  public:
   struct Entry {
@@ -32,7 +32,8 @@ class RequestBench {
     Sequence sequence;
   };
 
-  RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, BenchModel model = BenchModel::full);
+  RequestBench(std::int64_t num_blocks, std::int64_t max_model_len, BenchModel model = BenchModel::full,
+               bool events = false);
 
   [[nodiscard]] KVCacheManager& manager() noexcept { return *manager_; }
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <memory>
 
 #include "tools/bench/families.hpp"
+#include "tools/bench/phase_clock.hpp"
 #include "tools/bench/prefix_workload.hpp"
 #include "tools/bench/rivals/block_list.hpp"
 #include "tools/bench/rivals/kvpool_adapter.hpp"
@@ -15,58 +15,6 @@ namespace {
 
 constexpr std::size_t kBatch = 64;
 constexpr std::size_t kWorkingSet = 4'096;  // blocks that the pin rows walk over
-
-using Clock = std::chrono::steady_clock;
-
-/// What a phase without content takes: the reading of the clock itself. The smallest of many, measured once.
-Clock::duration clock_cost() {
-  static const Clock::duration kCost = [] {
-    Clock::duration least = Clock::duration::max();
-    for (int i = 0; i < 10'000; ++i) {
-      const auto start = Clock::now();
-      least = std::min(least, Clock::now() - start);
-    }
-    return least;
-  }();
-  return kCost;
-}
-
-/// Sums the time of one phase of a loop, less what the clock itself takes.
-class PhaseClock {
- public:
-  template <class Call>
-  void operator()(Call&& call) {
-    const auto start = Clock::now();
-    call();
-    total_ += Clock::now() - start - cost_;
-  }
-  [[nodiscard]] double ns_per(double count) const {
-    return std::chrono::duration<double, std::nano>(total_).count() / count;
-  }
-
- private:
-  Clock::duration cost_ = clock_cost();
-  Clock::duration total_{};
-};
-
-Sample ns_sample(double nanoseconds) {
-  Sample sample;
-  sample.ns_per_block = nanoseconds;
-  sample.ops_per_second = nanoseconds > 0 ? 1e9 / nanoseconds : 0;
-  return sample;
-}
-
-/// Calls `batch()` until `seconds` are over; answers how often.
-template <class Batch>
-double repeat_for(double seconds, Batch&& batch) {
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  double count = 0;
-  do {
-    batch();
-    ++count;
-  } while (Clock::now() < end);
-  return count;
-}
 
 Contender locked_addition(double seconds) {
   return {{"xadd"}, "hardware", 1, [seconds] {

@@ -131,6 +131,11 @@ Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   return std::chrono::nanoseconds{static_cast<std::int64_t>(*number * *factor)};
 }
 
+Result<std::chrono::nanoseconds> parse_seconds(std::string_view text) {
+  const bool plain = text.find_first_not_of("0123456789.") == std::string_view::npos;
+  return parse_duration(plain ? std::string(text) + "s" : std::string(text));
+}
+
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, std::int64_t& bytes,
                              const std::string& description) {
   return app
@@ -156,6 +161,28 @@ CLI::Option* add_duration_option(CLI::App& app, const std::string& name, std::ch
             auto parsed = parse_duration(text);
             if (!parsed) {
               throw CLI::ValidationError(name, parsed.error().message);
+            }
+            duration = *parsed;
+          },
+          description)
+      ->type_name("DURATION");
+}
+
+CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::nanoseconds& duration,
+                                std::chrono::nanoseconds least, std::chrono::nanoseconds most,
+                                const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [name, &duration, least, most](const std::string& text) {
+            const auto parsed = parse_seconds(text);
+            if (!parsed) {
+              throw CLI::ValidationError(name, parsed.error().message);
+            }
+            if (*parsed < least || *parsed > most) {
+              throw CLI::ValidationError(name, fmt::format("'{}' is not between {:g}s and {:g}s", text,
+                                                           std::chrono::duration<double>(least).count(),
+                                                           std::chrono::duration<double>(most).count()));
             }
             duration = *parsed;
           },

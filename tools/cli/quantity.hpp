@@ -19,10 +19,18 @@ namespace kvpool::tools {
 /// Units: ns, us, ms, s, m, h; the unit may be left out for 0 only. Errors as above; the limit is 10 years.
 [[nodiscard]] Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
+/// A duration as above, or a plain number of seconds.
+[[nodiscard]] Result<std::chrono::nanoseconds> parse_seconds(std::string_view text);
+
 /// Options that take such texts; a bad one is a usage error.
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, std::int64_t& bytes,
                              const std::string& description);
 CLI::Option* add_duration_option(CLI::App& app, const std::string& name, std::chrono::nanoseconds& duration,
                                  const std::string& description);
+
+/// The same for parse_seconds, from `least` to `most`.
+CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::nanoseconds& duration,
+                                std::chrono::nanoseconds least, std::chrono::nanoseconds most,
+                                const std::string& description);
 
 }  // namespace kvpool::tools
