@@ -24,6 +24,7 @@ std::string_view to_string(ContractBreach breach) noexcept {
     case ContractBreach::stale_handle: return "stale_handle";
     case ContractBreach::foreign_handle: return "foreign_handle";
     case ContractBreach::ref_overflow: return "ref_overflow";
+    case ContractBreach::reservation_misuse: return "reservation_misuse";
     case ContractBreach::wrong_thread: return "wrong_thread";
     case ContractBreach::corrupted_state: return "corrupted_state";
   }

@@ -48,6 +48,9 @@ class BasicBlockPool {
   /// Blocks of a release whose lines are loaded while the ones before them are given back.
   static constexpr std::size_t kReleasePortion = 16;
 
+  /// A block that a touch lists twice further apart gets a second unit, which comes back at the end.
+  static constexpr std::size_t kTouchApart = 16;
+
   explicit BasicBlockPool(const BlockPoolOptions& options);
   ~BasicBlockPool();
   BasicBlockPool(const BasicBlockPool&) = delete;
@@ -168,9 +171,19 @@ class BasicBlockPool {
   template <class OnClaimed>
   std::size_t collect_once(Shard& home, std::span<std::uint32_t> out, Collected& tally, OnClaimed&& on_claimed);
   std::size_t pop_stack(Shard& shard, std::span<std::uint32_t> out);
-  [[nodiscard]] static std::span<const BlockId> portion_of(std::span<const BlockId> blocks, std::size_t from) noexcept;
-  void prefetch_lines(std::span<const BlockId> blocks) const noexcept;
-  [[nodiscard]] std::uint32_t expected_places(std::span<const BlockId> blocks) const noexcept;
+  // A release takes names of blocks: ids or handles.
+  [[nodiscard]] static BlockId id_of(BlockId block) noexcept { return block; }
+  [[nodiscard]] static BlockId id_of(const BlockHandle& block) noexcept { return block.id; }
+  [[nodiscard]] static bool is_null(BlockId block) noexcept { return block == kNullBlock; }
+  [[nodiscard]] static bool is_null(const BlockHandle& block) noexcept { return block.is_null(); }
+  [[nodiscard]] std::optional<ContractBreach> breach_of(BlockId block) const noexcept;
+  [[nodiscard]] std::optional<ContractBreach> breach_of(const BlockHandle& block) const noexcept;
+  template <class Name>
+  [[nodiscard]] static std::span<const Name> portion_of(std::span<const Name> blocks, std::size_t from) noexcept;
+  template <class Name>
+  void prefetch_lines(std::span<const Name> blocks) const noexcept;
+  template <class Name>
+  [[nodiscard]] std::uint32_t expected_places(std::span<const Name> blocks) const noexcept;
   /// What the blocks of one release came to.
   struct ReleaseTally {
     OrderIncidents incidents;
@@ -183,12 +196,12 @@ class BasicBlockPool {
   };
   template <class OnReachable>
   void hand_over(Shard& home, ReleaseTally& tally, OnReachable&& on_reachable);
-  template <class OnReachable>
-  bool release(std::span<const BlockId> blocks, const std::uint64_t* fence, OnReachable&& on_reachable);
+  template <class Name, class OnReachable>
+  bool release(std::span<const Name> blocks, const std::uint64_t* fence, OnReachable&& on_reachable);
   [[nodiscard]] bool take_from_stacks(std::uint32_t block, std::uint64_t units);
   enum class Touch { done, no_capacity, gone };
   [[nodiscard]] Touch touch_one(std::uint32_t block, std::uint64_t& units, PinTally& tally);
-  [[nodiscard]] bool touchable(std::span<const BlockId> blocks, std::vector<std::uint32_t>& free) const;
+  [[nodiscard]] std::optional<std::uint64_t> units_to_touch(std::span<const BlockId> blocks, std::size_t apart) const;
 
   // fences
   [[nodiscard]] Fences* fences() const noexcept { return fences_.load(std::memory_order_acquire); }  // [L1]
@@ -254,6 +267,7 @@ class BasicBlockPool {
   void erase_keys(std::uint32_t block, RemovedKeys* removed);
   void sweep_secondaries(Secondaries& store, std::uint32_t block, RemovedKeys* removed);
   [[nodiscard]] std::vector<KeyWords> secondary_keys(std::uint32_t block) const;
+  [[nodiscard]] std::uint64_t keys_elsewhere(std::uint32_t block) const;
   void note_removal(const KeyWords& key, RemovedKeys* removed) const;
   [[nodiscard]] Secondaries* secondaries() const noexcept {
     return secondaries_.load(std::memory_order_acquire);  // [L1]

@@ -160,7 +160,7 @@ bool BasicBlockPool<Atom, Placement>::pin_one(BlockHandle block, const KeyWords&
     // compare once more, now that the block cannot be recycled.
     if (carries(number, words, protocol_.state(number))) return true;
     const std::array<BlockId, 1> undo{block.id};
-    release(undo, nullptr, [&](std::uint32_t freed) {
+    release(std::span<const BlockId>(undo), nullptr, [&](std::uint32_t freed) {
       if (!needs_unit) {
         capacity_.credit(freed);
       } else if (freed > 0 || capacity_.reserve(1)) {

@@ -163,6 +163,19 @@ std::vector<KeyWords> BasicBlockPool<Atom, Placement>::secondary_keys(std::uint3
   return keys;
 }
 
+/// How many keys of a block stand outside their home bucket.
+template <template <class> class Atom, class Placement>
+std::uint64_t BasicBlockPool<Atom, Placement>::keys_elsewhere(std::uint32_t block) const {
+  const auto& line = protocol_.line(block);
+  std::uint64_t keys = index_.is_elsewhere(line.slot.load(std::memory_order_relaxed)) ? 1U : 0U;  // [K2]
+  const Secondaries* const store = secondaries();
+  if (store == nullptr) return keys;
+  for (std::uint32_t at = store->first(block); at != Secondaries::kNone; at = store->next(at)) {
+    keys += index_.is_elsewhere(store->slot(at)) ? 1U : 0U;
+  }
+  return keys;
+}
+
 template <template <class> class Atom, class Placement>
 std::size_t BasicBlockPool<Atom, Placement>::num_cached_keys() const {
   std::set<BlockKey> keys;
@@ -181,6 +194,7 @@ Status BasicBlockPool<Atom, Placement>::check_invariants() const {
   for (const BlockId block : free_order()) ++places[block.value()];
   std::uint64_t unreferenced = 0;
   std::uint64_t entries = 0;
+  std::uint64_t elsewhere = 0;
   for (std::uint32_t block = 0; block < num_blocks(); ++block) {
     const BlockState state = protocol_.state(block);
     const bool is_free = block != 0 && state.refs() == 0 && !state.fenced();
@@ -201,6 +215,7 @@ Status BasicBlockPool<Atom, Placement>::check_invariants() const {
     }
     const std::vector<KeyWords> further = secondary_keys(block);
     entries += 1 + further.size();
+    elsewhere += keys_elsewhere(block);
     for (const KeyWords& other : further) {
       if (!carries(block, other, state)) {
         return broken("block " + std::to_string(block) + " has a secondary key that the index does not find");
@@ -210,6 +225,10 @@ Status BasicBlockPool<Atom, Placement>::check_invariants() const {
   if (index_.num_entries() != entries) {
     return broken("the index has " + std::to_string(index_.num_entries()) + " entries for " + std::to_string(entries) +
                   " keys");
+  }
+  if (index_.num_overflowed() != elsewhere) {
+    return broken("buckets count " + std::to_string(index_.num_overflowed()) + " entries outside them, there are " +
+                  std::to_string(elsewhere));
   }
   const PoolCounts now = counts();
   const PoolCounts words = counted();

@@ -184,38 +184,40 @@ bool BasicBlockPool<Atom, Placement>::get_new_blocks(std::span<BlockId> out) {
   return true;
 }
 
-/// Whether every block can take a reference; collects those that are free, each once.
+/// Whether every block can take a reference; if so, how many need a unit. What is listed twice is counted once if no
+/// more than `apart` others stand in between. Needs no memory: who waits in the allocator may hold its lock.
 template <template <class> class Atom, class Placement>
-bool BasicBlockPool<Atom, Placement>::touchable(std::span<const BlockId> blocks,
-                                                std::vector<std::uint32_t>& free) const {
-  free.clear();
-  for (const BlockId block : blocks) {
-    if (!known(block, "touch")) return false;
-    const BlockState state = protocol_.state(block.value());
+std::optional<std::uint64_t> BasicBlockPool<Atom, Placement>::units_to_touch(std::span<const BlockId> blocks,
+                                                                             std::size_t apart) const {
+  std::uint64_t units = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const BlockId block = blocks[i];
+    if (!known(block, "touch")) return std::nullopt;
     if (block == kNullBlock) continue;
+    const BlockState state = protocol_.state(block.value());
     if (state.refs() >= BlockState::kMaxRefs) {
       report(ContractBreach::ref_overflow, "touch", block);
-      return false;
+      return std::nullopt;
     }
-    if (state.refs() == 0 && !state.fenced()) free.push_back(block.value());
+    if (state.refs() > 0 || state.fenced()) continue;
+    const auto before = blocks.subspan(i - std::min(i, apart), std::min(i, apart));
+    units += std::find(before.begin(), before.end(), block) == before.end() ? 1U : 0U;
   }
-  std::sort(free.begin(), free.end());
-  free.erase(std::unique(free.begin(), free.end()), free.end());
-  return true;
+  return units;
 }
 
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::touch(std::span<const BlockId> blocks) {
-  std::vector<std::uint32_t> free;
   Fences* const waiting = fences();
   if (waiting != nullptr) drain_fences(*waiting, kFencePortion, false);
-  if (!touchable(blocks, free)) return false;
-  if (!capacity_.reserve(free.size())) {
-    if (waiting == nullptr) return false;
-    drain_fences(*waiting, num_blocks(), true);
-    if (!touchable(blocks, free) || !capacity_.reserve(free.size())) return false;
+  std::optional<std::uint64_t> needed = units_to_touch(blocks, kTouchApart);
+  if (!needed) return false;
+  if (!capacity_.reserve(*needed)) {
+    if (waiting != nullptr) drain_fences(*waiting, num_blocks(), true);
+    needed = units_to_touch(blocks, blocks.size());
+    if (!needed || !capacity_.reserve(*needed)) return false;
   }
-  std::uint64_t units = free.size();
+  std::uint64_t units = *needed;
   PinTally tally;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (touch_one(blocks[i].value(), units, tally) == Touch::done) continue;

@@ -5,25 +5,43 @@
 
 namespace kvpool {
 
+/// What is wrong with a name given to release.
 template <template <class> class Atom, class Placement>
-void BasicBlockPool<Atom, Placement>::prefetch_lines(std::span<const BlockId> blocks) const noexcept {
-  for (const BlockId block : blocks) {
-    if (block.value() < num_blocks()) protocol_.prefetch(block.value());
+std::optional<ContractBreach> BasicBlockPool<Atom, Placement>::breach_of(BlockId block) const noexcept {
+  if (block.value() >= num_blocks()) return ContractBreach::unknown_block;
+  return std::nullopt;
+}
+template <template <class> class Atom, class Placement>
+std::optional<ContractBreach> BasicBlockPool<Atom, Placement>::breach_of(const BlockHandle& block) const noexcept {
+  if (block.pool != number_) return ContractBreach::foreign_handle;
+  if (block.id.value() >= num_blocks()) return ContractBreach::unknown_block;
+  if (handle(block.id).generation != block.generation) return ContractBreach::stale_handle;
+  return std::nullopt;
+}
+
+template <template <class> class Atom, class Placement>
+template <class Name>
+void BasicBlockPool<Atom, Placement>::prefetch_lines(std::span<const Name> blocks) const noexcept {
+  for (const Name& name : blocks) {
+    if (id_of(name).value() < num_blocks()) protocol_.prefetch(id_of(name).value());
   }
 }
 
 template <template <class> class Atom, class Placement>
-std::span<const BlockId> BasicBlockPool<Atom, Placement>::portion_of(std::span<const BlockId> blocks,
-                                                                     std::size_t from) noexcept {
+template <class Name>
+std::span<const Name> BasicBlockPool<Atom, Placement>::portion_of(std::span<const Name> blocks,
+                                                                  std::size_t from) noexcept {
   return from < blocks.size() ? blocks.subspan(from, std::min(kReleasePortion, blocks.size() - from))
-                              : std::span<const BlockId>{};
+                              : std::span<const Name>{};
 }
 
 /// How many of the blocks will probably need a place in the order.
 template <template <class> class Atom, class Placement>
-std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const BlockId> blocks) const noexcept {
+template <class Name>
+std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const Name> blocks) const noexcept {
   std::uint32_t expected = 0;
-  for (const BlockId block : blocks) {
+  for (const Name& name : blocks) {
+    const BlockId block = id_of(name);
     if (block.value() >= num_blocks()) continue;
     const BlockState state = protocol_.state(block.value());
     expected += state.refs() == 1 && (state.hashed() || target() == ReleaseTarget::order) ? 1U : 0U;
@@ -35,8 +53,8 @@ std::uint32_t BasicBlockPool<Atom, Placement>::expected_places(std::span<const B
 /// reached; what they are worth is the caller's, to credit or to keep. In portions, so that the lines of one are loaded
 /// while the one before it is worked off.
 template <template <class> class Atom, class Placement>
-template <class OnReachable>
-bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, const std::uint64_t* fence,
+template <class Name, class OnReachable>
+bool BasicBlockPool<Atom, Placement>::release(std::span<const Name> blocks, const std::uint64_t* fence,
                                               OnReachable&& on_reachable) {
   Shard& home = here();
   Fences* waiting = fence != nullptr ? &install_fences() : fences();
@@ -47,15 +65,16 @@ bool BasicBlockPool<Atom, Placement>::release(std::span<const BlockId> blocks, c
     typename Fences::Tickets fence_tickets;
     prefetch_lines(portion_of(blocks, 0));
     for (std::size_t from = 0; from < blocks.size(); from += kReleasePortion) {
-      const std::span<const BlockId> portion = portion_of(blocks, from);
+      const std::span<const Name> portion = portion_of(blocks, from);
       prefetch_lines(portion_of(blocks, from + kReleasePortion));
       // With fences in use blocks may have to wait: places are taken one by one.
       if (waiting == nullptr) tickets.renew(expected_places(portion));
-      for (const BlockId id : portion) {
+      for (const Name& name : portion) {
+        const BlockId id = id_of(name);
         const std::uint32_t block = id.value();
-        if (id == kNullBlock) continue;
-        if (block >= num_blocks()) {
-          report(ContractBreach::unknown_block, "free_blocks", id);
+        if (is_null(name)) continue;
+        if (const std::optional<ContractBreach> breach = breach_of(name)) {
+          report(*breach, "free_blocks", id);
           tally.good = false;
           continue;
         }
@@ -126,23 +145,7 @@ bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockId> block
 
 template <template <class> class Atom, class Placement>
 bool BasicBlockPool<Atom, Placement>::free_blocks(std::span<const BlockHandle> blocks) {
-  bool good = true;
-  std::vector<BlockId> ids;
-  ids.reserve(blocks.size());
-  for (const BlockHandle& block : blocks) {
-    if (block.is_null()) continue;
-    const bool foreign = block.pool != number_;
-    if (foreign || block.id.value() >= num_blocks() || handle(block.id).generation != block.generation) {
-      report(foreign                            ? ContractBreach::foreign_handle
-             : block.id.value() >= num_blocks() ? ContractBreach::unknown_block
-                                                : ContractBreach::stale_handle,
-             "free_blocks", block.id);
-      good = false;
-      continue;
-    }
-    ids.push_back(block.id);
-  }
-  return free_blocks(std::span<const BlockId>(ids)) && good;
+  return release(blocks, nullptr, [this](std::uint32_t freed) { capacity_.credit(freed); });
 }
 
 }  // namespace kvpool

@@ -92,6 +92,11 @@ class PrefixIndex {
     return result;
   }
 
+  /// Whether insert() put an entry outside its home bucket.
+  [[nodiscard]] static bool is_elsewhere(std::uint32_t position) noexcept {
+    return position != kNoPosition && (position & kElsewhere) != 0;
+  }
+
   /// How many buckets lie between the home of `hash` and `position`.
   [[nodiscard]] std::size_t distance_of(std::uint64_t hash, std::uint32_t position) const noexcept {
     if ((position & kElsewhere) == 0) return 0;

@@ -11,13 +11,14 @@
 namespace kvpool {
 
 enum class ContractBreach {
-  double_free,      ///< a reference was given back that nobody held
-  unknown_block,    ///< a block id outside the pool
-  stale_handle,     ///< a handle whose block has been recycled since
-  foreign_handle,   ///< a handle, or a draft of an event, of another pool
-  ref_overflow,     ///< more references than the state word can count
-  wrong_thread,     ///< one request used by two threads at the same time
-  corrupted_state,  ///< an invariant does not hold: not recoverable
+  double_free,         ///< a reference was given back that nobody held
+  unknown_block,       ///< a block id outside the pool
+  stale_handle,        ///< a handle whose block has been recycled since
+  foreign_handle,      ///< a handle, or a draft of an event, of another pool
+  ref_overflow,        ///< more references than the state word can count
+  reservation_misuse,  ///< more blocks than a reservation holds, or a reservation of another pool
+  wrong_thread,        ///< one request used by two threads at the same time
+  corrupted_state,     ///< an invariant does not hold: not recoverable
 };
 
 [[nodiscard]] std::string_view to_string(ContractBreach breach) noexcept;

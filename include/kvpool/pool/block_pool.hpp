@@ -39,7 +39,8 @@ class [[nodiscard]] Reservation {
 
   [[nodiscard]] std::uint32_t remaining() const noexcept { return remaining_; }
 
-  /// Gives `count` blocks back to everybody. Precondition: count <= remaining(). Wait-free, O(1).
+  /// Gives `count` blocks back to everybody. Errors: more than remaining(): reservation_misuse, reported, all that
+  /// remain are given back. Wait-free, O(1).
   void give_back(std::uint32_t count) noexcept;
 
  private:
@@ -98,8 +99,9 @@ class BlockPool {
 
   /// Collects out.size() reserved blocks in eviction order; each has reference count 1, has lost its
   /// content and, where events are on, one removal per key was announced, in the order of `out`.
-  /// Precondition: out.size() <= reservation.remaining(). Lock-free, O(out.size()).
-  void allocate(Reservation& reservation, std::span<BlockId> out);
+  /// Errors: more than reservation.remaining(), or a reservation of another pool: reservation_misuse, reported, false,
+  /// nothing has changed. Lock-free, O(out.size()).
+  bool allocate(Reservation& reservation, std::span<BlockId> out);
 
   /// try_reserve and allocate in one: all or nothing. False: fewer than out.size() are free. Lock-free, O(out.size()).
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
@@ -107,15 +109,16 @@ class BlockPool {
   /// Adds a reference to each block. The caller knows that none of them is recycled meanwhile (it holds
   /// a reference, or is alone). The null block is ignored. False: no capacity for a free one; nothing
   /// has changed. Errors: unknown_block, ref_overflow: reported, false, nothing has changed.
-  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content. For free blocks it needs
-  /// memory for their list, which comes from the allocator.
+  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content; O(blocks.size() squared) where
+  /// capacity does not cover a long list unless what it names twice is found.
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
 
   /// Match-and-pin: adds a reference to `block` if it still is the block of that look-up and still
   /// answers for `key`. A block without references needs one unit of `reservation`; one that has
   /// references, or waits for a fence, needs none. False: recycled since, the reservation is used up, or the block has
   /// 65,534 references; nothing has changed, but that a unit may be gone where a holder replaced the key in the middle
-  /// of the call. Errors: foreign_handle, unknown_block: reported, false, nothing has changed.
+  /// of the call. Errors: foreign_handle, unknown_block, reservation_misuse (units of another pool): reported, false,
+  /// nothing has changed.
   /// The null block is always pinned, without effect. Lock-free, O(1).
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, Reservation& reservation);
 
@@ -138,7 +141,7 @@ class BlockPool {
   bool free_blocks(std::span<const BlockId> blocks, std::uint64_t fence);
 
   /// free_blocks with a check of generation and pool: stale_handle and foreign_handle besides. Lock-free,
-  /// O(blocks.size()), with a list of that length from the allocator.
+  /// O(blocks.size()).
   bool free_blocks(std::span<const BlockHandle> blocks);
 
   /// Announces that all work up to step `value` is done. Values only grow; a smaller one changes nothing.
@@ -254,6 +257,7 @@ class BlockPool {
  private:
   friend class Reservation;
   struct Impl;
+  [[nodiscard]] bool honours(const Reservation& reservation, std::size_t count, const char* function) const;
   std::unique_ptr<Impl> impl_;
 };
 

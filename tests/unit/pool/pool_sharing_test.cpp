@@ -88,6 +88,35 @@ TEST_F(PoolSharing, ABlankBlockIsTouchedOnWhateverShardItStands) {
   EXPECT_TRUE(pool.check_invariants().ok()) << pool.check_invariants().error().message;
 }
 
+TEST_F(PoolSharing, ABlankBlockThatATouchNamesTwiceTakesOneUnit) {
+  Pool pool(two_shards(41));
+  std::vector<BlockId> list;
+  for (std::uint32_t block = 1; block <= 40; ++block) list.push_back(BlockId{block});
+  list.push_back(BlockId{1});   // far from its first place
+  list.push_back(BlockId{40});  // near to it
+  std::array<BlockId, 1> taken;
+  ASSERT_TRUE(pool.get_new_blocks(taken));
+  std::erase(list, taken[0]);
+  EXPECT_TRUE(pool.touch(list));
+  EXPECT_EQ(pool.num_free_blocks(), 0U);
+  EXPECT_EQ(pool.ref_count(BlockId{40}), 2U);
+  EXPECT_TRUE(pool.free_blocks(list));
+  EXPECT_TRUE(pool.free_blocks(taken));
+  EXPECT_TRUE(pool.check_invariants().ok()) << pool.check_invariants().error().message;
+}
+
+TEST_F(PoolSharing, ARefusedTouchLeavesTheOrderAsItWas) {
+  Pool pool(two_shards(41));
+  ASSERT_TRUE(pool.try_reserve(1));  // somebody else's
+  std::vector<BlockId> list;
+  for (std::uint32_t block = 1; block <= 40; ++block) list.push_back(BlockId{block});
+  const std::vector<BlockId> order = pool.free_order();
+  EXPECT_FALSE(pool.touch(list));
+  EXPECT_EQ(pool.free_order(), order);
+  EXPECT_EQ(pool.num_free_blocks(), 39U);
+  pool.give_back(1);
+}
+
 TEST_F(PoolSharing, TheLongestProbeIsThatOfOneShard) {
   BlockPoolOptions options = two_shards(57);
   options.index_buckets = 8;  // full with all blocks
