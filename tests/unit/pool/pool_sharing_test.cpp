@@ -92,11 +92,11 @@ TEST_F(PoolSharing, ABlankBlockThatATouchNamesTwiceTakesOneUnit) {
   Pool pool(two_shards(41));
   std::vector<BlockId> list;
   for (std::uint32_t block = 1; block <= 40; ++block) list.push_back(BlockId{block});
-  list.push_back(BlockId{1});   // far from its first place
+  list.push_back(BlockId{2});   // far from its first place
   list.push_back(BlockId{40});  // near to it
   std::array<BlockId, 1> taken;
   ASSERT_TRUE(pool.get_new_blocks(taken));
-  std::erase(list, taken[0]);
+  ASSERT_EQ(std::erase(list, taken[0]), 1U);
   EXPECT_TRUE(pool.touch(list));
   EXPECT_EQ(pool.num_free_blocks(), 0U);
   EXPECT_EQ(pool.ref_count(BlockId{40}), 2U);
