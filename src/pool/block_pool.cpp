@@ -1,9 +1,9 @@
 #include "kvpool/pool/block_pool.hpp"
 
-#include <string>
 #include <utility>
 
 #include "pool/basic_block_pool.hpp"
+#include "pool/reservation_check.hpp"
 
 namespace kvpool {
 
@@ -30,19 +30,9 @@ Reservation::~Reservation() { give_back(remaining_); }
 
 void Reservation::give_back(std::uint32_t count) noexcept {
   if (pool_ == nullptr || count == 0) return;
-  if (!pool_->honours(*this, count, "give_back")) count = remaining_;
+  if (!covers(true, remaining_, count, "give_back")) count = remaining_;
   remaining_ -= count;
   pool_->impl_->pool.give_back(count);
-}
-
-/// Whether the pool has promised `count` blocks to this reservation.
-bool BlockPool::honours(const Reservation& reservation, std::size_t count, const char* function) const {
-  const bool own = reservation.pool_ == this || reservation.remaining_ == 0;
-  if (own && count <= reservation.remaining_) return true;
-  report_contract_violation({ContractBreach::reservation_misuse,
-                             std::string(function) + ": " + std::to_string(count) + " blocks on a reservation of " +
-                                 std::to_string(reservation.remaining_) + (own ? "" : " of another pool")});
-  return false;
 }
 
 // --- capacity ------------------------------------------------------------------------------------------
@@ -71,7 +61,7 @@ std::optional<Reservation> BlockPool::try_reserve(std::uint32_t count, std::uint
 // --- references ----------------------------------------------------------------------------------------
 
 bool BlockPool::allocate(Reservation& reservation, std::span<BlockId> out) {
-  if (!honours(reservation, out.size(), "allocate")) return false;
+  if (!covers(reservation.pool_ == this, reservation.remaining_, out.size(), "allocate")) return false;
   impl_->pool.allocate(out);
   reservation.remaining_ -= static_cast<std::uint32_t>(out.size());
   return true;
@@ -79,11 +69,12 @@ bool BlockPool::allocate(Reservation& reservation, std::span<BlockId> out) {
 bool BlockPool::get_new_blocks(std::span<BlockId> out) { return impl_->pool.get_new_blocks(out); }
 bool BlockPool::touch(std::span<const BlockId> blocks) { return impl_->pool.touch(blocks); }
 bool BlockPool::pin(BlockHandle block, const BlockKey& key, Reservation& reservation) {
-  return honours(reservation, 0, "pin") && impl_->pool.pin(block, key, reservation.remaining_);
+  return covers(reservation.pool_ == this, reservation.remaining_, 0, "pin") &&
+         impl_->pool.pin(block, key, reservation.remaining_);
 }
 std::size_t BlockPool::pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
                                   Reservation& reservation) {
-  if (!honours(reservation, 0, "pin_prefix")) return 0;
+  if (!covers(reservation.pool_ == this, reservation.remaining_, 0, "pin_prefix")) return 0;
   return impl_->pool.pin_prefix(blocks, chain, group, reservation.remaining_);
 }
 bool BlockPool::free_blocks(std::span<const BlockId> blocks) { return impl_->pool.free_blocks(blocks); }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "pool/locked_pool_core.hpp"
+#include "pool/reservation_check.hpp"
 
 namespace kvpool {
 
@@ -29,6 +30,7 @@ LockedReservation::~LockedReservation() { give_back(remaining_); }
 
 void LockedReservation::give_back(std::uint32_t count) noexcept {
   if (pool_ == nullptr || count == 0) return;
+  if (!covers(true, remaining_, count, "give_back")) count = remaining_;
   remaining_ -= count;
   pool_->impl_->pool.give_back(count);
 }
@@ -58,17 +60,21 @@ std::optional<LockedReservation> LockedBlockPool::try_reserve(std::uint32_t coun
 
 // --- references ----------------------------------------------------------------------------------------
 
-void LockedBlockPool::allocate(LockedReservation& reservation, std::span<BlockId> out) {
+bool LockedBlockPool::allocate(LockedReservation& reservation, std::span<BlockId> out) {
+  if (!covers(reservation.pool_ == this, reservation.remaining_, out.size(), "allocate")) return false;
   impl_->pool.allocate(out);
   reservation.remaining_ -= static_cast<std::uint32_t>(out.size());
+  return true;
 }
 bool LockedBlockPool::get_new_blocks(std::span<BlockId> out) { return impl_->pool.get_new_blocks(out); }
 bool LockedBlockPool::touch(std::span<const BlockId> blocks) { return impl_->pool.touch(blocks); }
 bool LockedBlockPool::pin(BlockHandle block, const BlockKey& key, LockedReservation& reservation) {
-  return impl_->pool.pin(block, key, reservation.remaining_);
+  return covers(reservation.pool_ == this, reservation.remaining_, 0, "pin") &&
+         impl_->pool.pin(block, key, reservation.remaining_);
 }
 std::size_t LockedBlockPool::pin_prefix(std::span<const BlockHandle> blocks, HashChain chain, GroupId group,
                                         LockedReservation& reservation) {
+  if (!covers(reservation.pool_ == this, reservation.remaining_, 0, "pin_prefix")) return 0;
   return impl_->pool.pin_prefix(blocks, chain, group, reservation.remaining_);
 }
 bool LockedBlockPool::free_blocks(std::span<const BlockId> blocks) { return impl_->pool.free_blocks(blocks); }

@@ -145,19 +145,17 @@ TYPED_TEST(PoolMisuse, EmptyRequestsAndThePoolOfOneBlock) {
   expect_at_rest(pool);
 }
 
-using MisuseOfReservations = PoolMisuse<BlockPool>;
-
-TEST_F(MisuseOfReservations, MoreThanPromisedAndForeignOnesAreRefused) {
-  BlockPool pool(options(5));
-  BlockPool other(options(5));
-  const Breaches once{ContractBreach::reservation_misuse};
+TYPED_TEST(PoolMisuse, ReservationsAreNotStretchedNorTakenFromAnotherPool) {
+  TypeParam pool(this->options(5));
+  TypeParam other(this->options(5));
+  const typename TestFixture::Breaches once{ContractBreach::reservation_misuse};
   std::array<BlockId, 3> blocks{};
   auto two = pool.try_reserve(2);
   EXPECT_FALSE(pool.allocate(*two, blocks));
-  EXPECT_EQ(take_breaches(), once);
+  EXPECT_EQ(this->take_breaches(), once);
   EXPECT_EQ(two->remaining(), 2U);
   EXPECT_FALSE(other.allocate(*two, std::span(blocks).first(1)));
-  EXPECT_EQ(take_breaches(), once);
+  EXPECT_EQ(this->take_breaches(), once);
   EXPECT_EQ(blocks, (std::array<BlockId, 3>{}));
   std::array<BlockId, 1> cached;
   ASSERT_TRUE(other.get_new_blocks(cached));
@@ -167,16 +165,17 @@ TEST_F(MisuseOfReservations, MoreThanPromisedAndForeignOnesAreRefused) {
   EXPECT_FALSE(other.pin(handle, make_key(1), *two));
   const BlockKey key = make_key(1);
   EXPECT_EQ(other.pin_prefix(std::array{handle}, {std::span(&key.hash, 1), 1}, key.group, *two), 0U);
-  EXPECT_EQ(take_breaches(), (Breaches{ContractBreach::reservation_misuse, ContractBreach::reservation_misuse}));
+  EXPECT_EQ(this->take_breaches(),
+            (typename TestFixture::Breaches{ContractBreach::reservation_misuse, ContractBreach::reservation_misuse}));
   two->give_back(3);  // two are given back
-  EXPECT_EQ(take_breaches(), once);
+  EXPECT_EQ(this->take_breaches(), once);
   EXPECT_EQ(two->remaining(), 0U);
   auto four = pool.try_reserve(4);
   ASSERT_TRUE(four.has_value());
   EXPECT_TRUE(pool.allocate(*four, blocks));
   EXPECT_TRUE(pool.free_blocks(blocks));
   four->give_back(1);
-  EXPECT_TRUE(take_breaches().empty());
+  EXPECT_TRUE(this->take_breaches().empty());
   expect_at_rest(pool);
   expect_at_rest(other);
 }

@@ -109,8 +109,8 @@ class BlockPool {
   /// Adds a reference to each block. The caller knows that none of them is recycled meanwhile (it holds
   /// a reference, or is alone). The null block is ignored. False: no capacity for a free one; nothing
   /// has changed. Errors: unknown_block, ref_overflow: reported, false, nothing has changed.
-  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content; O(blocks.size() squared) where
-  /// capacity does not cover a long list unless what it names twice is found.
+  /// Lock-free, O(blocks.size()); O(free blocks) for a free block that never had content; O(blocks.size() squared)
+  /// where capacity does not cover a long list unless what it names twice is found.
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
 
   /// Match-and-pin: adds a reference to `block` if it still is the block of that look-up and still
@@ -257,7 +257,6 @@ class BlockPool {
  private:
   friend class Reservation;
   struct Impl;
-  [[nodiscard]] bool honours(const Reservation& reservation, std::size_t count, const char* function) const;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -46,7 +46,7 @@ class [[nodiscard]] LockedReservation {
 
   [[nodiscard]] std::uint32_t remaining() const noexcept { return remaining_; }
 
-  /// Gives `count` blocks back to everybody. Precondition: count <= remaining(). Wait-free, O(1).
+  /// As Reservation::give_back. Wait-free, O(1).
   void give_back(std::uint32_t count) noexcept;
 
  private:
@@ -79,7 +79,7 @@ class LockedBlockPool {
 
   // --- taking and giving references -----------------------------------------------------------------
 
-  void allocate(LockedReservation& reservation, std::span<BlockId> out);
+  bool allocate(LockedReservation& reservation, std::span<BlockId> out);
   [[nodiscard]] bool get_new_blocks(std::span<BlockId> out);
   [[nodiscard]] bool touch(std::span<const BlockId> blocks);
   [[nodiscard]] bool pin(BlockHandle block, const BlockKey& key, LockedReservation& reservation);

@@ -63,7 +63,7 @@ struct Members {
     return true;
   }
   static constexpr bool references() {
-    static_assert(is_exactly<Call<void, Unit&, std::span<BlockId>>>(&Pool::allocate));
+    static_assert(is_exactly<Call<bool, Unit&, std::span<BlockId>>>(&Pool::allocate));
     static_assert(is_exactly<Call<bool, std::span<BlockId>>>(&Pool::get_new_blocks));
     static_assert(is_exactly<Call<bool, Blocks>>(&Pool::touch));
     static_assert(is_exactly<Call<bool, BlockHandle, const BlockKey&, Unit&>>(&Pool::pin));
