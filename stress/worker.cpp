@@ -186,6 +186,7 @@ void Worker::evict_found() {
   }
   if (found.empty() || below(4) != 0) return;
   std::vector<BlockId> blocks;
+  blocks.reserve(found.size());
   for (const BlockHandle& handle : found) blocks.push_back(handle.id);
   inside([&] { return pool_->evict_blocks(blocks); });
   count(Operation::evict, blocks.size());

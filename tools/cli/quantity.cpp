@@ -180,7 +180,7 @@ CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chr
               throw CLI::ValidationError(name, parsed.error().message);
             }
             if (*parsed < least || *parsed > most) {
-              throw CLI::ValidationError(name, fmt::format("'{}' is not between {:g}s and {:g}s", text,
+              throw CLI::ValidationError(name, fmt::format("'{}' is not between {:.10g}s and {:.10g}s", text,
                                                            std::chrono::duration<double>(least).count(),
                                                            std::chrono::duration<double>(most).count()));
             }
