@@ -140,6 +140,7 @@ TYPED_TEST(PoolUnderThreads, CapacityIsNotRefusedWhileItIsThere) {
   TypeParam pool(options);
   std::atomic<int> refused{0};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int number = 0; number < 4; ++number) {
     threads.emplace_back([&] {
       for (std::size_t i = 0; i < scaled(10'000, 1'000'000); ++i) {
