@@ -50,7 +50,7 @@ TEST_F(PoolField, F095_AChainIsAnnouncedBlockByBlock) {
       BlockStoredEvent stored;
       stored.block_hashes.push_back(make_key(i + 1).hash);
       pool.append_event(std::move(stored));
-      pool.publish(blocks[i], make_key(i + 1), static_cast<std::int64_t>(4 * (i + 1)));
+      pool.publish(blocks[i], make_key(i + 1), 4 * (std::int64_t{i} + 1));
     }
     const std::vector<KVEvent> events = pool.take_events();
     ASSERT_EQ(events.size(), length);  // one a block, each with its own hash only

@@ -23,6 +23,7 @@ class Program {
   explicit Program(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), KVPOOL_PROGRAM);
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) {
       argv.push_back(argument.data());
     }

@@ -16,6 +16,7 @@ std::vector<std::uint32_t> take(Ring& ring, std::size_t count) {
   std::uint32_t killed = 0;
   entries.resize(ring.take(entries, killed));
   std::vector<std::uint32_t> blocks;
+  blocks.reserve(entries.size());
   for (const RingEntry& entry : entries) blocks.push_back(entry.block);
   return blocks;
 }
