@@ -151,7 +151,7 @@ TYPED_TEST(PoolMisuse, ReservationsAreNotStretchedNorTakenFromAnotherPool) {
   const typename TestFixture::Breaches once{ContractBreach::reservation_misuse};
   std::array<BlockId, 3> blocks{};
   auto two = pool.try_reserve(2);
-  EXPECT_FALSE(pool.allocate(*two, blocks));
+  ASSERT_FALSE(pool.allocate(*two, blocks));
   EXPECT_EQ(this->take_breaches(), once);
   EXPECT_EQ(two->remaining(), 2U);
   EXPECT_FALSE(other.allocate(*two, std::span(blocks).first(1)));
