@@ -83,6 +83,24 @@ Error bad(std::string_view what, std::string_view text, std::string_view why) {
   return {ErrorCode::invalid_argument, fmt::format("{} '{}' {}", what, text, why)};
 }
 
+/// An option whose text `parse` turns into a Result; what it refuses is a usage error.
+template <class Value, class Parse>
+CLI::Option* add_parsed_option(CLI::App& app, const std::string& name, Value& value, const char* type,
+                               const std::string& description, Parse parse) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [name, &value, parse](const std::string& text) {
+            auto parsed = parse(text);
+            if (!parsed) {
+              throw CLI::ValidationError(name, parsed.error().message);
+            }
+            value = *parsed;
+          },
+          description)
+      ->type_name(type);
+}
+
 }  // namespace
 
 Result<std::int64_t> parse_size(std::string_view text) {
@@ -138,56 +156,27 @@ Result<std::chrono::nanoseconds> parse_seconds(std::string_view text) {
 
 CLI::Option* add_size_option(CLI::App& app, const std::string& name, std::int64_t& bytes,
                              const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, &bytes](const std::string& text) {
-            auto parsed = parse_size(text);
-            if (!parsed) {
-              throw CLI::ValidationError(name, parsed.error().message);
-            }
-            bytes = *parsed;
-          },
-          description)
-      ->type_name("SIZE");
+  return add_parsed_option(app, name, bytes, "SIZE", description, parse_size);
 }
 
 CLI::Option* add_duration_option(CLI::App& app, const std::string& name, std::chrono::nanoseconds& duration,
                                  const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, &duration](const std::string& text) {
-            auto parsed = parse_duration(text);
-            if (!parsed) {
-              throw CLI::ValidationError(name, parsed.error().message);
-            }
-            duration = *parsed;
-          },
-          description)
-      ->type_name("DURATION");
+  return add_parsed_option(app, name, duration, "DURATION", description, parse_duration);
 }
 
 CLI::Option* add_seconds_option(CLI::App& app, const std::string& name, std::chrono::nanoseconds& duration,
                                 std::chrono::nanoseconds least, std::chrono::nanoseconds most,
                                 const std::string& description) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, &duration, least, most](const std::string& text) {
-            const auto parsed = parse_seconds(text);
-            if (!parsed) {
-              throw CLI::ValidationError(name, parsed.error().message);
-            }
-            if (*parsed < least || *parsed > most) {
-              throw CLI::ValidationError(name, fmt::format("'{}' is not between {:.10g}s and {:.10g}s", text,
-                                                           std::chrono::duration<double>(least).count(),
-                                                           std::chrono::duration<double>(most).count()));
-            }
-            duration = *parsed;
-          },
-          description)
-      ->type_name("DURATION");
+  const auto parse_within = [least, most](const std::string& text) -> Result<std::chrono::nanoseconds> {
+    auto parsed = parse_seconds(text);
+    if (parsed && (*parsed < least || *parsed > most)) {
+      return Error{ErrorCode::invalid_argument, fmt::format("'{}' is not between {:.10g}s and {:.10g}s", text,
+                                                            std::chrono::duration<double>(least).count(),
+                                                            std::chrono::duration<double>(most).count())};
+    }
+    return parsed;
+  };
+  return add_parsed_option(app, name, duration, "DURATION", description, parse_within);
 }
 
 }  // namespace kvpool::tools

@@ -12,8 +12,7 @@
 //   O(k) to compare with; an allocation and a reservation look at every shard at worst; counts() walks over all blocks
 //   and takes a lock for each, with BlockPoolOptions::enable_stats as well.
 // - Order: one exact order with one shard. With more of them each has its own, and an allocation takes from the shard
-// of
-//   its processor first, then from the following ones, blocks with content included.
+//   of its processor first, then from the following ones, blocks with content included.
 // - Content is never refused or dropped for want of room: the map and the lists grow. BlockPoolOptions::ring_slots and
 //   index_buckets are checked and not used, nor is huge_pages; the counters of PoolStats that speak of rings, rescans,
 //   retries, probes and a full index stay 0. What a pin, release or publication counts stands under the block's shard.
